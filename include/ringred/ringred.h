@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* libringred: collective communication between processes.
+ *
+ * Conventions, stated once:
+ *  - Every function returns an int32_t status unless it says otherwise (types.h). Outputs are
+ *    written only when the status is 0.
+ *  - Counts are elements, never bytes. Times are int64_t nanoseconds; -1 is for ever, 0 is "try".
+ *  - Buffers stay the caller's; from the start of a call to its completion the library reads and
+ *    writes them, and nobody else may.
+ *  - send == recv means in place. Any other overlap of the two is an error.
+ *  - Structs begin with struct_size and are filled by their init function before use.
+ *  - The library never prints, exits, aborts or installs signal handlers. */
+#ifndef RINGRED_H
+#define RINGRED_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <ringred/types.h>
+#include <ringred/version.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define RINGRED_API __attribute__((visibility("default")))
+#else
+#define RINGRED_API
+#endif
+
+#define RINGRED_SECOND ((int64_t)1000000000)
+#define RINGRED_FOREVER ((int64_t)-1)
+
+typedef struct ringred_comm ringred_comm;
+typedef struct ringred_request ringred_request;
+
+/* ---- errors ---- */
+
+/* What went wrong, in numbers and in one sentence. */
+typedef struct ringred_error {
+    uint32_t struct_size;
+    int32_t code;       /* the status */
+    int32_t rank;       /* the rank at fault, -1 where no single rank is */
+    int32_t system;     /* errno of the failed system call, or 0 */
+    char transport[16]; /* "shm", "tcp", ... or "" */
+    char text[488];     /* one sentence, always terminated */
+} ringred_error;
+
+RINGRED_API void ringred_error_init(ringred_error *error);
+
+/* A static description of a status code; never NULL. */
+RINGRED_API const char *ringred_status_text(int32_t status);
+
+/* ---- configuration ---- */
+
+/* Names one job to be, and carries its key: whoever holds it can join. Made by one process, passed
+ * to the others by any private means. */
+typedef struct ringred_unique_id {
+    unsigned char bytes[256];
+} ringred_unique_id;
+
+/* Opens a rendezvous in this process and writes its id. The caller must become rank 0 of the
+ * communicator that is made with it. */
+RINGRED_API int32_t ringred_unique_id_create(ringred_unique_id *id, ringred_error *why);
+
+/* Log levels. */
+#define RINGRED_LOG_NONE 0
+#define RINGRED_LOG_ERROR 1
+#define RINGRED_LOG_WARN 2
+#define RINGRED_LOG_INFO 3
+#define RINGRED_LOG_TRACE 4
+
+typedef void (*ringred_log_fn)(void *context, int32_t level, const char *line);
+
+/* How a communicator is made. All fields may be left as ringred_config_init wrote them: then the
+ * launcher's environment decides (docs/USER.md lists what is recognised). */
+typedef struct ringred_config {
+    uint32_t struct_size;
+    int32_t rank;                /* -1: from the environment */
+    int32_t size;                /* -1: from the environment */
+    int32_t reserved;            /* 0 */
+    const char *root;            /* "host:port" where rank 0 listens; NULL: from the environment */
+    const ringred_unique_id *id; /* instead of root; NULL: none */
+    const void *key;             /* the job's secret; NULL: from the environment */
+    size_t key_bytes;
+    int64_t timeout_ns;          /* of making the communicator; 0: setting init_timeout */
+    const char *const *settings; /* "name=value" strings, ended by NULL; they override RINGRED_* variables */
+    ringred_log_fn log;          /* NULL: no callback */
+    void *log_context;
+} ringred_config;
+
+RINGRED_API void ringred_config_init(ringred_config *config);
+
+/* ---- communicators ---- */
+
+/* Makes the communicator of all ranks of the job. Blocks until all have arrived or the time is
+ * over. config NULL: everything from the environment. why may be NULL.
+ * EINVAL, ESETTING, ECONFIG, ETIMEOUT, EAUTH, EVERSION, ENOMEM, ELIMIT, ESYSTEM. */
+RINGRED_API int32_t ringred_comm_create(const ringred_config *config, ringred_comm **comm, ringred_error *why);
+
+/* Says goodbye to the peers and frees everything. Works in any state, in any order across ranks, and
+ * on NULL; comm is gone whatever the status. EPEER and the like tell of an operation that had failed. */
+RINGRED_API int32_t ringred_comm_destroy(ringred_comm *comm);
+
+/* Breaks the communicator here and at every peer. Any thread may call it, at any time. */
+RINGRED_API int32_t ringred_comm_abort(ringred_comm *comm);
+
+RINGRED_API int32_t ringred_comm_rank(const ringred_comm *comm);       /* or a negative status */
+RINGRED_API int32_t ringred_comm_size(const ringred_comm *comm);
+RINGRED_API int32_t ringred_comm_local_rank(const ringred_comm *comm); /* among the ranks of this host */
+RINGRED_API int32_t ringred_comm_local_size(const ringred_comm *comm);
+
+/* The failure that broke the communicator; code 0 if none did. */
+RINGRED_API int32_t ringred_comm_error(const ringred_comm *comm, ringred_error *error);
+
+/* What the communicator is made of and, for a call of `bytes` bytes, which plan would run, as JSON
+ * text in the caller's buffer (cut to `room` bytes, always terminated). Not collective. Returns the
+ * bytes that the whole text needs, without the terminator, or a negative status. */
+RINGRED_API int64_t ringred_comm_describe(const ringred_comm *comm, const char *collective, uint64_t bytes,
+                                          char *text, size_t room);
+
+/* ---- memory ---- */
+
+/* Memory that the peers on this host can reach: the fastest to reduce from. Not collective. Zeroed,
+ * aligned to 4096 bytes. It outlives the communicator; ringred_free gives it back. ENOMEM, EINVAL. */
+RINGRED_API int32_t ringred_alloc(ringred_comm *comm, size_t bytes, void **memory);
+RINGRED_API int32_t ringred_free(void *memory); /* NULL is fine; EINVAL if it is not ours */
+
+/* ---- collectives ----
+ * All ranks must make the same calls in the same order, with the same count, type, operator and
+ * root; disagreement is reported on every rank as EMISMATCH. The blocking forms wait for the
+ * result. The _start forms return at once with a request; work moves inside ringred_wait,
+ * ringred_test and later calls. Statuses: EINVAL, EBUSY, ELIMIT, EPEER, ETIMEOUT, EMISMATCH,
+ * EABORTED, EWIRE, EINTERNAL. */
+
+/* recv[i] = the sum (or average) over the ranks of send[i]; the same bits on every rank. */
+RINGRED_API int32_t ringred_allreduce(ringred_comm *comm, const void *send, void *recv, size_t count,
+                                      int32_t type, int32_t op);
+RINGRED_API int32_t ringred_allreduce_start(ringred_comm *comm, const void *send, void *recv, size_t count,
+                                            int32_t type, int32_t op, ringred_request **request);
+
+/* recv on every rank = send of rank root. send is read on the root only; recv is written on every
+ * rank, the root included unless send == recv there. */
+RINGRED_API int32_t ringred_broadcast(ringred_comm *comm, const void *send, void *recv, size_t count,
+                                      int32_t type, int32_t root);
+RINGRED_API int32_t ringred_broadcast_start(ringred_comm *comm, const void *send, void *recv, size_t count,
+                                            int32_t type, int32_t root, ringred_request **request);
+
+/* Returns when every rank has called it. */
+RINGRED_API int32_t ringred_barrier(ringred_comm *comm);
+RINGRED_API int32_t ringred_barrier_start(ringred_comm *comm, ringred_request **request);
+
+/* ---- requests ----
+ * 0 or a failure: the request has ended and is freed. PENDING (test) or ETIMEOUT (wait): it is
+ * still running and may be waited for again. */
+RINGRED_API int32_t ringred_wait(ringred_request *request, int64_t timeout_ns);
+RINGRED_API int32_t ringred_test(ringred_request *request);
+
+/* ---- about this library ---- */
+
+RINGRED_API const char *ringred_version(void);       /* "0.1.0" */
+RINGRED_API int32_t ringred_abi_version(void);
+/* Build, CPU kernels, transports and why one is not usable, settings with their values, where each
+ * came from, and the launcher that would be used: JSON text, as for ringred_comm_describe. */
+RINGRED_API int64_t ringred_describe(char *text, size_t room);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

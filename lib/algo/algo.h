@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The door of the algo room: pure functions that write plans. table.c is the list. */
+#ifndef RR_ALGO_H
+#define RR_ALGO_H
+
+#include "plan/plan.h"
+
+/* Where the ranks sit: host[r] numbers the host of rank r, hosts numbered in order of their lowest
+ * rank. All ranks have the same layout. */
+struct rr_layout {
+    int ranks, hosts;
+    const int16_t *host;
+};
+
+enum rr_algo {
+    RR_ALGO_COPY,          /* one rank: input to output */
+    RR_ALGO_SHM_ONESHOT,   /* everybody publishes all, everybody sums; one signal */
+    RR_ALGO_SHM_TWOSHOT,   /* staged or pushed: each sums its block of all and hands it to all */
+    RR_ALGO_ONESHOT,       /* links: send all to all, sum */
+    RR_ALGO_TWOSHOT,       /* links: reduce-scatter and allgather, each directly */
+    RR_ALGO_RING,          /* links: segmented ring; not the canonical tree */
+    RR_ALGO_DOUBLING,      /* links: recursive doubling with fold */
+    RR_ALGO_HIERARCHICAL,  /* shared memory inside hosts, links between them */
+    RR_ALGO_SHM_BROADCAST,
+    RR_ALGO_BINOMIAL,      /* links: binomial broadcast */
+    RR_ALGO_HIER_BROADCAST,
+    RR_ALGO_SHM_BARRIER,
+    RR_ALGO_DISSEMINATION, /* links: barrier in ceil(log2 n) rounds */
+    RR_ALGO_HIER_BARRIER,
+    RR_ALGOS
+};
+
+struct rr_algo_row {
+    const char *name;
+    enum rr_collective what;
+    bool tree;             /* evaluates the canonical tree */
+    bool shared, linked;   /* needs all ranks on one host / links between ranks */
+    /* root counts for broadcasts only. 0, EINVAL (this layout cannot be done so), ENOMEM. */
+    int (*build)(const struct rr_layout *layout, int me, int root, struct rr_plan **plan);
+};
+extern const struct rr_algo_row rr_algo_table[RR_ALGOS];
+
+#endif

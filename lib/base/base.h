@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The door of the base room: what every other room may use. It knows nobody. */
+#ifndef RR_BASE_H
+#define RR_BASE_H
+
+#include <ringred/ringred.h>
+
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define RR_LIKELY(x) __builtin_expect(!!(x), 1)
+#define RR_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define RR_PRINTF(f, a) __attribute__((format(printf, f, a)))
+#define RR_LINE 64 /* bytes of a cache line on every platform we run on */
+
+/* Passes a failure on; for places with nothing to undo. */
+#define RR_TRY(expression)            \
+    do {                              \
+        int rr_try_rc = (expression); \
+        if (rr_try_rc < 0)            \
+            return rr_try_rc;         \
+    } while (0)
+
+/* ---- memory: zeroed; every allocation of the library comes from here, so a test can fail the nth ---- */
+void *rr_alloc(size_t count, size_t bytes);               /* NULL: no memory, or the product overflows */
+void *rr_alloc_aligned(size_t alignment, size_t bytes);   /* bytes is rounded up to the alignment */
+void rr_free(void *memory);
+/* Makes allocation number `nth` from now fail (1: the next), and all after it if `from_there`; 0: none. */
+void rr_alloc_fail_after(long nth, bool from_there);
+long rr_alloc_count(void); /* allocations so far in this process */
+
+/* ---- time ---- */
+int64_t rr_now_ns(void);                                  /* CLOCK_MONOTONIC */
+int64_t rr_deadline(int64_t timeout_ns);                  /* now + timeout; INT64_MAX for -1 */
+int rr_deadline_ms(int64_t deadline_ns, int most_ms);     /* what is left, for poll: 0..most_ms */
+
+/* ---- failures: the finder writes the sentence, everybody above passes the code on ---- */
+/* Fills *why (NULL is fine) and returns code. system is 0 or an errno, whose text is appended. */
+int rr_fail(ringred_error *why, int code, int rank, int system, const char *format, ...) RR_PRINTF(5, 6);
+
+/* ---- log ---- */
+struct rr_log {
+    int level;                                            /* RINGRED_LOG_*: lines above it are dropped */
+    ringred_log_fn line;                                  /* NULL: to stderr if the setting log asks for it */
+    void *context;
+    int rank;                                             /* -1 until known */
+};
+void rr_log(const struct rr_log *log, int level, const char *format, ...) RR_PRINTF(3, 4);
+
+/* ---- bytes from outside: cannot read past the end; `bad` once anything was short ---- */
+struct rr_reader {
+    const unsigned char *at, *end;
+    bool bad;
+};
+uint8_t rr_read_u8(struct rr_reader *r);
+uint16_t rr_read_u16(struct rr_reader *r);                /* little-endian, as on the wire */
+uint32_t rr_read_u32(struct rr_reader *r);
+uint64_t rr_read_u64(struct rr_reader *r);
+void rr_read_bytes(struct rr_reader *r, void *to, size_t bytes);
+
+/* ---- a growing JSON or log text in a fixed room, as snprintf counts ---- */
+struct rr_text {
+    char *at;
+    size_t room, used;                                    /* used may exceed room: what it would need */
+};
+void rr_text_add(struct rr_text *t, const char *format, ...) RR_PRINTF(2, 3);
+void rr_text_add_json(struct rr_text *t, const char *string); /* quoted and escaped */
+
+/* ---- settings (settings.c has the one table of them) ---- */
+enum rr_setting {
+    RR_SET_TRANSPORT,        /* auto | shm | tcp */
+    RR_SET_ALGORITHM,        /* auto | tiny | oneshot | twoshot | ring | doubling | hierarchical */
+    RR_SET_NUMERICS,         /* tree | portable | fast */
+    RR_SET_SEGMENT,          /* bytes, 0: chosen */
+    RR_SET_HOST,             /* text: ranks with another one count as being on another host */
+    RR_SET_RANKS_PER_HOST,   /* pretend that each n ranks in turn share a host; 0: as it really is */
+    RR_SET_INTERFACE,        /* network interfaces to use, names with commas; "": any that works */
+    RR_SET_KEY,              /* the job's key as text, at least 16 bytes */
+    RR_SET_KEY_FILE,         /* or a file of mode 0600 or stricter that holds it */
+    RR_SET_KEY_FD,           /* or a descriptor to read it from; launchers use it */
+    RR_SET_REQUIRE_KEY,      /* 1: refuse to start without a key */
+    RR_SET_INIT_TIMEOUT,     /* seconds */
+    RR_SET_TIMEOUT,          /* seconds that a blocking collective may take; -1: for ever */
+    RR_SET_PEER_TIMEOUT,     /* seconds of silence of a peer's kernel */
+    RR_SET_LINGER,           /* seconds that destroy waits for what peers have not read */
+    RR_SET_TCP_CONGESTION,   /* auto (probe) | system | a name the kernel knows */
+    RR_SET_STAGE,            /* bytes of shared stage per rank */
+    RR_SET_HEAP,             /* most bytes of ringred_alloc memory per rank; 0: this host's memory */
+    RR_SET_SPIN,             /* microseconds to spin or yield before sleeping; -1: chosen */
+    RR_SET_LOG,              /* none | error | warn | info | trace: lines on stderr */
+    RR_SET_TRACE,            /* file name for a Chrome trace; %r is the rank; "": none */
+    RR_SET_FAULT,            /* what the decorator `faulty` does; "": nothing (docs/TESTING.md) */
+    RR_SET_RANK,             /* rank, size, ... of RINGRED_* launchers */
+    RR_SET_SIZE,
+    RR_SET_LOCAL_RANK,
+    RR_SET_LOCAL_SIZE,
+    RR_SET_ROOT,
+    RR_SETTINGS
+};
+
+struct rr_settings {
+    struct rr_setting_value {
+        int64_t number;
+        char text[256];
+        char origin[32];     /* "default", "environment", "argument", "launcher" */
+    } value[RR_SETTINGS];
+};
+
+/* Defaults, then RINGRED_* variables, then the "name=value" strings. An unknown RINGRED_ variable or
+ * name, or a value out of range, is ESETTING with the nearest name or the range. */
+int rr_settings_load(struct rr_settings *s, const char *const *arguments, ringred_error *why);
+int rr_settings_set(struct rr_settings *s, const char *name, const char *value, const char *origin,
+                    ringred_error *why);
+const char *rr_setting_name(enum rr_setting which);
+const char *rr_setting_help(enum rr_setting which);
+/* A JSON array of {name, value, origin, type, range, default, text}. The key itself is never shown. */
+void rr_settings_describe(const struct rr_settings *s, struct rr_text *t);
+
+static inline int64_t rr_setting(const struct rr_settings *s, enum rr_setting which)
+{
+    return s->value[which].number;
+}
+static inline const char *rr_setting_text(const struct rr_settings *s, enum rr_setting which)
+{
+    return s->value[which].text;
+}
+
+static inline size_t rr_round_up(size_t n, size_t to) /* to: a power of two */
+{
+    return (n + to - 1) & ~(to - 1);
+}
+
+static inline void rr_pause(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("isb" ::: "memory");
+#endif
+}
+
+#endif
