@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Time, failures, log lines, and reading bytes that came from outside. */
+#include "base/base.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+int64_t rr_now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+int64_t rr_deadline(int64_t timeout_ns)
+{
+    int64_t now = rr_now_ns();
+
+    return timeout_ns < 0 || timeout_ns > INT64_MAX - now ? INT64_MAX : now + timeout_ns;
+}
+
+int rr_deadline_ms(int64_t deadline_ns, int most_ms)
+{
+    int64_t left = deadline_ns == INT64_MAX ? INT64_MAX : deadline_ns - rr_now_ns();
+
+    if (left <= 0)
+        return 0;
+    left = (left + 999999) / 1000000;
+    return left > most_ms ? most_ms : (int)left;
+}
+
+/* ---- failures ---- */
+
+int rr_fail(ringred_error *why, int code, int rank, int system, const char *format, ...)
+{
+    va_list arguments;
+    struct rr_text t;
+
+    if (!why)
+        return code;
+    /* built aside: an argument may point into *why */
+    char text[sizeof why->text];
+    va_start(arguments, format);
+    int used = vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+
+    memset(why, 0, sizeof *why);
+    why->struct_size = sizeof *why;
+    why->code = code;
+    why->rank = rank;
+    why->system = system;
+    memcpy(why->text, text, sizeof text);
+    if (system) {
+        t = (struct rr_text){ why->text, sizeof why->text, (size_t)(used > 0 ? used : 0) };
+        rr_text_add(&t, " (%s)", strerrordesc_np(system) ? strerrordesc_np(system) : "unknown errno");
+    }
+    return code;
+}
+
+/* ---- log ---- */
+
+void rr_log(const struct rr_log *log, int level, const char *format, ...)
+{
+    static const char *const names[] = { "", "error", "warning", "info", "trace" };
+    char line[1024];
+    va_list arguments;
+    int at;
+
+    if (!log || level > log->level || level < RINGRED_LOG_ERROR)
+        return;
+    at = snprintf(line, sizeof line, "ringred %s rank %d: ", names[level], log->rank);
+    va_start(arguments, format);
+    vsnprintf(line + at, sizeof line - (size_t)at - 1, format, arguments);
+    va_end(arguments);
+    if (log->line) {
+        log->line(log->context, level, line);
+        return;
+    }
+    /* the user asked for lines on stderr (setting log); one write, so that ranks do not mix */
+    size_t used = strlen(line);
+    line[used] = '\n';
+    ssize_t ignored = write(STDERR_FILENO, line, used + 1);
+    (void)ignored; /* nobody is left to tell */
+}
+
+/* ---- reading ---- */
+
+void rr_read_bytes(struct rr_reader *r, void *to, size_t bytes)
+{
+    if (r->bad || (size_t)(r->end - r->at) < bytes) {
+        r->bad = true;
+        memset(to, 0, bytes);
+        return;
+    }
+    memcpy(to, r->at, bytes);
+    r->at += bytes;
+}
+
+uint8_t rr_read_u8(struct rr_reader *r)
+{
+    uint8_t v;
+    rr_read_bytes(r, &v, sizeof v);
+    return v;
+}
+
+uint16_t rr_read_u16(struct rr_reader *r)
+{
+    uint16_t v;
+    rr_read_bytes(r, &v, sizeof v);
+    return v;
+}
+
+uint32_t rr_read_u32(struct rr_reader *r)
+{
+    uint32_t v;
+    rr_read_bytes(r, &v, sizeof v);
+    return v;
+}
+
+uint64_t rr_read_u64(struct rr_reader *r)
+{
+    uint64_t v;
+    rr_read_bytes(r, &v, sizeof v);
+    return v;
+}
+
+/* ---- text ---- */
+
+void rr_text_add(struct rr_text *t, const char *format, ...)
+{
+    va_list arguments;
+    size_t left = t->used < t->room ? t->room - t->used : 0;
+
+    va_start(arguments, format);
+    int n = vsnprintf(left ? t->at + t->used : NULL, left, format, arguments);
+    va_end(arguments);
+    t->used += n > 0 ? (size_t)n : 0;
+}
+
+void rr_text_add_json(struct rr_text *t, const char *string)
+{
+    rr_text_add(t, "\"");
+    for (const unsigned char *c = (const unsigned char *)string; *c; c++) {
+        if (*c == '"' || *c == '\\')
+            rr_text_add(t, "\\%c", *c);
+        else if (*c < 0x20)
+            rr_text_add(t, "\\u%04x", *c);
+        else
+            rr_text_add(t, "%c", *c);
+    }
+    rr_text_add(t, "\"");
+}
