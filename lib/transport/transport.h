@@ -24,6 +24,12 @@ struct rr_ask {
     uint64_t sequence;                    /* number of the operation on this communicator, from 1 */
 };
 
+/* Compares what a peer asks for with mine: 0, or EMISMATCH with both in words. */
+int rr_ask_compare(const struct rr_ask *mine, int my_rank, const struct rr_ask *theirs, int their_rank,
+                   ringred_error *why);
+uint32_t rr_ask_hash(const struct rr_ask *ask);
+void rr_ask_print(const struct rr_ask *ask, struct rr_text *t);
+
 /* One transfer: the engine's, until it has ended. */
 struct rr_move {
     int peer;
@@ -43,22 +49,119 @@ struct rr_transport_ops {
     /* 0: ended. RINGRED_PENDING: call again. < 0: failed, why written. */
     int (*send)(struct rr_transport *t, struct rr_move *m, ringred_error *why);
     int (*recv)(struct rr_transport *t, struct rr_move *m, ringred_error *why);
-    /* Looks at peers nobody is waiting for: ends, resets, complaints. Cheap, but a system call. */
-    int (*check)(struct rr_transport *t, ringred_error *why);
-    /* Adds the descriptors to wait on: all peers' input, and output where a send is stuck. Called once
-     * with `arm` before sleeping and once without afterwards. */
-    int (*arm)(struct rr_transport *t, bool sleeping);
-    /* Tells every peer that the communicator is broken and why; never blocks for long. */
+    /* Looks at peers that nobody is receiving from, and flushes what control frames are queued: sets
+     * gone[r] for those that will send no more. < 0: a peer told of a failure. `ask` is my operation. */
+    int (*check)(struct rr_transport *t, const struct rr_ask *ask, uint8_t *gone, ringred_error *why);
+    /* Puts everything that can end a wait into an epoll set, once, edge-triggered. */
+    int (*watch)(struct rr_transport *t, int epoll, ringred_error *why);
+    /* Queues to every peer: the communicator is broken, and why. Never blocks. */
     void (*tell)(struct rr_transport *t, const ringred_error *why);
-    /* My request so far waits; let peers compare it with theirs. */
+    /* Queues to every peer: my operation has waited for long, compare it with yours. */
     void (*probe)(struct rr_transport *t, const struct rr_ask *ask);
-    /* Goodbye, half-close, drain until the deadline; frees. */
-    int (*close)(struct rr_transport *t, int64_t deadline_ns);
+    /* Goodbye after operation `last`, half-close, drain until the deadline; frees. */
+    int (*close)(struct rr_transport *t, uint64_t last, int64_t deadline_ns);
+    /* One sentence of how a gone peer went; NULL if it is not known. */
+    int (*explain)(struct rr_transport *t, int peer, ringred_error *why);
     void (*describe)(const struct rr_transport *t, struct rr_text *text);
 };
 
 struct rr_transport {
     const struct rr_transport_ops *ops;
 };
+
+/* Takes the sockets of fd[ranks] (-1: none), which it closes in the end, also when it fails. Ranks of
+ * one group have no link. Collective over the linked ranks: the sockets are probed. */
+int rr_tcp_open(int ranks, int me, const int *fd, const int16_t *group,
+                const struct rr_settings *settings, const struct rr_log *log,
+                struct rr_transport **transport, ringred_error *why);
+
+/* ---- ranks that share memory ---- */
+
+#define RR_INLINE 48                      /* payload bytes that travel in the flag's own line */
+#define RR_SEGMENT_BITS 24                /* a counter is (operation << 24) + segments done */
+
+/* What a rank says when it enters an operation; two, used in turn, since nobody can be more than one
+ * operation ahead of anybody. The counter is written last and read first. */
+struct rr_arrival {
+    _Alignas(RR_LINE) union {
+        unsigned char payload[RR_INLINE]; /* tiny lane: the vector itself */
+        struct {
+            uint64_t in, out;             /* offsets of the windows in the rank's heap */
+            uint8_t in_window, out_window;
+        } window;
+    } u;
+    uint32_t hash;                        /* of the rr_ask */
+    uint32_t reserved;
+    _Atomic uint64_t counter;             /* RR_ARRIVED */
+};
+_Static_assert(sizeof(struct rr_arrival) == RR_LINE, "an arrival is one cache line");
+
+/* One rank's page of the host's segment. Written by that rank alone unless noted. */
+struct rr_page {
+    struct rr_arrival arrival[2];
+    struct {
+        _Alignas(2 * RR_LINE) _Atomic uint64_t value;
+    } counter[RR_COUNTERS];               /* [RR_ARRIVED] is unused: it stands in the arrival */
+    _Alignas(2 * RR_LINE) struct rr_ask ask[2]; /* the full text behind the hash */
+    _Alignas(2 * RR_LINE) _Atomic uint32_t asleep; /* set by the owner, taken back by whoever rings */
+    _Atomic uint64_t left;                /* 1 + the last operation of a rank that said goodbye */
+};
+
+/* What all ranks of a host share besides. */
+struct rr_host_page {
+    _Atomic uint32_t sleepers;            /* ranks whose asleep is set, or about to be */
+    _Alignas(2 * RR_LINE) _Atomic uint32_t verdict; /* 0 none, 1 being written, 2 there */
+    int32_t verdict_by;
+    ringred_error why;
+};
+
+struct rr_mate {                          /* a rank of this host as this rank reaches it; zero for others */
+    struct rr_page *page;
+    char *stage, *heap;
+};
+
+struct rr_shared {
+    struct rr_host_page *host;
+    struct rr_mate *mate;                 /* [ranks of the communicator] */
+    int16_t *local;                       /* the ranks of this host, ascending */
+    int locals, me;
+    size_t stage_bytes, heap_bytes;
+    /* 1 for the ranks whose process has ended; cheap, but a system call. */
+    void (*check)(struct rr_shared *s, uint8_t *gone);
+    /* Rings the doorbells of those who sleep. Called only when sleepers was seen above zero. */
+    void (*ring)(struct rr_shared *s);
+    /* Makes peer's heap [offset, offset + bytes) readable without faults; once per range. */
+    int (*touch)(struct rr_shared *s, int peer, uint64_t offset, size_t bytes);
+};
+
+/* After a publish: wake whoever sleeps. A sleeper fences all CPUs before it looks a last time
+ * (membarrier), so nothing is needed here but the order of the compiler. */
+static inline void rr_shared_published(struct rr_shared *s)
+{
+    atomic_signal_fence(memory_order_seq_cst);
+    if (RR_UNLIKELY(atomic_load_explicit(&s->host->sleepers, memory_order_relaxed) != 0))
+        s->ring(s);
+}
+
+/* Before and after sleeping. begin: whoever publishes from now on rings, and what was published before
+ * is visible. EUNSUPPORTED: no such promise here; sleep in slices. */
+int rr_shared_sleep_begin(struct rr_shared *s);
+void rr_shared_sleep_end(struct rr_shared *s);
+int rr_shared_watch(struct rr_shared *s, int epoll, ringred_error *why);
+
+/* The first verdict of a host counts. judge: false if there was one already, copied into *why. */
+bool rr_shared_judge(struct rr_shared *s, ringred_error *why);
+bool rr_shared_verdict(struct rr_shared *s, ringred_error *why); /* true: there is one, copied */
+
+/* Makes and maps the memory of this host's ranks (those with my member's host); local[] are the
+ * sockets of rr_boot_local. Collective over the host. */
+int rr_shared_open(int ranks, int me, const struct rr_boot *boot, const int *local,
+                   const struct rr_settings *settings, int64_t deadline_ns,
+                   struct rr_shared **shared, ringred_error *why);
+void rr_shared_close(struct rr_shared *s, uint64_t last); /* last operation, told to the mates */
+
+/* ringred_alloc memory: a heap of this process that its mates reach. s NULL: private memory. */
+int rr_heap_alloc(struct rr_shared *s, size_t bytes, void **memory, ringred_error *why);
+int rr_heap_free(void *memory); /* EINVAL if it is not ours */
 
 #endif

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The door of the core room: communicators and requests. */
+#ifndef RR_CORE_H
+#define RR_CORE_H
+
+#include "algo/algo.h"
+#include "base/base.h"
+#include "boot/boot.h"
+#include "engine/engine.h"
+#include "transport/transport.h"
+
+#include <pthread.h>
+
+#define RR_REQUESTS 64 /* in flight at once on one communicator; a power of two */
+
+enum rr_comm_state { RR_COMM_NEW, RR_COMM_WIRING, RR_COMM_READY, RR_COMM_BROKEN, RR_COMM_CLOSED };
+
+/* free -> running -> done -> free; the starter makes it running, the progress owner done, the waiter free */
+enum rr_request_state { RR_REQUEST_FREE, RR_REQUEST_RUNNING, RR_REQUEST_DONE };
+
+struct ringred_request {
+    ringred_comm *comm;
+    _Atomic int state;
+    int status;                 /* once done */
+    struct rr_run run;
+};
+
+/* A plan of the cache with room for its extents. */
+struct rr_choice {
+    enum rr_algo algo;
+    struct rr_program program;  /* .plan NULL: not possible with this layout */
+};
+
+struct ringred_comm {
+    int rank, ranks, local_rank, local_ranks;
+    struct rr_settings settings;
+    struct rr_log log;
+    uint32_t forks;             /* rr_forks() when it was made */
+    _Atomic int state;          /* enum rr_comm_state */
+
+    struct rr_layout layout;
+    int16_t *host;              /* [ranks], layout.host */
+    bool all_local;             /* every rank shares memory with every other */
+    bool crowded;               /* more ranks on this machine than CPUs for them */
+    struct rr_engine engine;
+    struct rr_choice allreduce[RR_ALGOS]; /* by algorithm; made with the communicator */
+    struct rr_choice barrier;
+    struct rr_choice *broadcast;          /* [ranks] by root; made at first use */
+
+    /* starting: one thread at a time, the others get EBUSY */
+    _Atomic uint32_t starting;
+    uint64_t sequence;          /* of the last operation started; guarded by starting */
+    struct ringred_request request[RR_REQUESTS];
+    struct ringred_request *queue[RR_REQUESTS];
+    _Atomic uint32_t tail;      /* operations ever queued; written by the starter */
+
+    /* progress: one thread owns it, the others sleep on changed */
+    _Atomic uint32_t owned;
+    _Atomic uint32_t head;      /* operations ever ended; written by the owner */
+    bool active;                /* the run at the head has begun; the owner's */
+    _Atomic uint32_t waiters;
+    pthread_mutex_t lock;       /* guards changed and fault */
+    pthread_cond_t changed;
+    int epoll, wake;            /* what a sleeping owner waits on; wake: an eventfd of our own */
+    uint8_t *gone;              /* [ranks] will send no more; the owner's */
+    int64_t spin_ns;            /* how long to spin or yield before sleeping */
+
+    ringred_error fault;        /* what broke it; then never changed */
+    ringred_error refused;      /* the latest call that was refused */
+    bool told;                  /* the peers know of the fault; the owner's */
+};
+
+/* How often this process's ancestors forked since the library was first used. */
+uint32_t rr_forks(void);
+
+int rr_comm_open(const ringred_config *config, ringred_comm **comm, ringred_error *why);
+int rr_comm_close(ringred_comm *comm);
+
+/* One call of a collective as the API hands it down; arguments are checked. */
+struct rr_call {
+    enum rr_collective what;
+    const void *in;
+    void *out;
+    size_t count;
+    int type, op, root;
+};
+int rr_comm_start(ringred_comm *comm, const struct rr_call *call, ringred_request **request);
+int rr_comm_run(ringred_comm *comm, const struct rr_call *call); /* start and wait */
+int rr_request_wait(ringred_request *request, int64_t timeout_ns);
+
+/* Which plan a call runs, and in what segments. Depends only on what all ranks know. */
+struct rr_choice *rr_choose(ringred_comm *comm, const struct rr_call *call, size_t *segment, bool *lane,
+                            ringred_error *why);
+
+/* Breaks the communicator: the first failure counts, here and on this host. Returns the code that counts. */
+int rr_comm_break(ringred_comm *comm, const ringred_error *why);
+/* With progress owned: tells the peers if that is still to be done. */
+void rr_comm_tell(ringred_comm *comm);
+int rr_comm_refuse(ringred_comm *comm, int code, const char *format, ...) RR_PRINTF(3, 4);
+
+/* ---- waiting (wait.c) ---- */
+struct rr_waiter {
+    int64_t since_ns, look_ns;  /* when it began to wait in vain; when to look after the peers next */
+    int64_t probe_ns;
+    uint32_t turns;
+};
+/* After a turn in which nothing moved: spins, yields or sleeps, and looks after the peers now and then.
+ * < 0: the communicator is broken (why written) or, ETIMEOUT, the deadline is over. */
+int rr_wait_turn(ringred_comm *comm, struct rr_waiter *w, const struct rr_run *run, int64_t deadline_ns,
+                 ringred_error *why);
+int64_t rr_comm_describe(const ringred_comm *comm, const char *collective, uint64_t bytes, char *text,
+                         size_t room);
+
+#endif

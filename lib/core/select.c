@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which plan a call runs. Everything here depends on what all ranks know: the call, the layout, the
+ * agreed settings. The limits were measured (docs/ARCHITECTURE.md); they never change a result's bits,
+ * since every candidate but the ring evaluates the same tree. */
+#include "core/core.h"
+
+#include <string.h>
+
+#define KI ((size_t)1 << 10)
+
+/* Where one way of doing it becomes faster than the other, in bytes. */
+#define SHM_ONESHOT_MOST(n) ((n) == 2 ? 32 * KI : 8 * KI)
+#define LINK_ONESHOT_MOST(n) ((n) <= 2 ? 8 * KI : (n) <= 8 ? 16 * KI : 0)
+#define DOUBLING_MOST (32 * KI)
+
+/* Bytes of a segment before it is fitted into scratch and stage. */
+#define SHM_SEGMENT (384 * KI)
+#define LINK_SEGMENT(n) (256 * KI * (size_t)(n))
+#define RING_SEGMENT(n) (256 * KI * (size_t)(n))
+
+static bool is_possible(const ringred_comm *c, enum rr_algo algo)
+{
+    return c->allreduce[algo].program.plan != NULL;
+}
+
+static enum rr_algo by_size(const ringred_comm *c, size_t bytes)
+{
+    int n = c->ranks;
+
+    if (n == 1)
+        return RR_ALGO_COPY;
+    if (c->all_local)
+        return bytes <= SHM_ONESHOT_MOST(n) ? RR_ALGO_SHM_ONESHOT : RR_ALGO_SHM_TWOSHOT;
+    if (is_possible(c, RR_ALGO_HIERARCHICAL))
+        return RR_ALGO_HIERARCHICAL;
+    if (bytes <= LINK_ONESHOT_MOST(n))
+        return RR_ALGO_ONESHOT;
+    if (n > 8 && bytes <= DOUBLING_MOST)
+        return RR_ALGO_DOUBLING;
+    return RR_ALGO_TWOSHOT;
+}
+
+/* The setting algorithm, where this layout can do it and the numerics allow it. */
+static enum rr_algo allreduce_algo(const ringred_comm *c, size_t bytes)
+{
+    static const struct {
+        const char *name;
+        enum rr_algo shared, linked;
+    } wishes[] = {
+        { "oneshot", RR_ALGO_SHM_ONESHOT, RR_ALGO_ONESHOT },
+        { "twoshot", RR_ALGO_SHM_TWOSHOT, RR_ALGO_TWOSHOT },
+        { "ring", RR_ALGO_RING, RR_ALGO_RING },
+        { "doubling", RR_ALGO_DOUBLING, RR_ALGO_DOUBLING },
+        { "hierarchical", RR_ALGO_HIERARCHICAL, RR_ALGO_HIERARCHICAL },
+    };
+    const char *wish = rr_setting_text(&c->settings, RR_SET_ALGORITHM);
+    bool fast = strcmp(rr_setting_text(&c->settings, RR_SET_NUMERICS), "fast") == 0;
+
+    for (size_t i = 0; i < sizeof wishes / sizeof *wishes; i++) {
+        enum rr_algo algo = c->all_local ? wishes[i].shared : wishes[i].linked;
+        if (strcmp(wish, wishes[i].name) == 0 && is_possible(c, algo) &&
+            (fast || rr_algo_table[algo].tree))
+            return algo;
+    }
+    return by_size(c, bytes);
+}
+
+static size_t preferred_segment(const ringred_comm *c, const struct rr_plan *plan)
+{
+    size_t wish = (size_t)rr_setting(&c->settings, RR_SET_SEGMENT);
+
+    if (wish)
+        return wish < KI ? KI : wish;
+    if (plan->shared)
+        return SHM_SEGMENT;
+    return plan->tree ? LINK_SEGMENT(c->ranks) : RING_SEGMENT(c->ranks);
+}
+
+/* The largest power-of-two part of the preferred segment that scratch and stage have room for. */
+static size_t fitted_segment(const ringred_comm *c, const struct rr_plan *plan, size_t count,
+                             size_t element_bytes)
+{
+    size_t bytes = preferred_segment(c, plan);
+
+    if (plan->shared) {
+        size_t most = c->engine.shared->stage_bytes / (2 * RR_PLAN_WINDOW + 2);
+        bytes = bytes < most ? bytes : most;
+    }
+    size_t segment = bytes / (RR_LINE * 2) * (RR_LINE * 2) / element_bytes;
+    while (rr_program_scratch(plan, count, element_bytes, segment) > c->engine.scratch_bytes &&
+           segment > RR_LINE)
+        segment /= 2;
+    return segment;
+}
+
+struct rr_choice *rr_choose(ringred_comm *c, const struct rr_call *call, size_t *segment, bool *lane,
+                            ringred_error *why)
+{
+    size_t element_bytes = call->what == RR_BARRIER ? 1 : rr_type_bytes(call->type);
+    struct rr_choice *choice = &c->barrier;
+
+    *lane = false;
+    if (call->what == RR_ALLREDUCE)
+        choice = &c->allreduce[allreduce_algo(c, call->count * element_bytes)];
+    else if (call->what == RR_BROADCAST)
+        choice = &c->broadcast[call->root];
+    if (!choice->program.plan) {
+        rr_fail(why, RINGRED_EINTERNAL, -1, 0, "there is no plan for this call");
+        return NULL;
+    }
+    *segment = fitted_segment(c, choice->program.plan, call->count, element_bytes);
+    return choice;
+}

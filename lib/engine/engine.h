@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The door of the engine room: runs plans.
+ *
+ * A PROGRAM is a plan with the ranges of its blocks worked out for the count it ran last. A RUN is one
+ * operation: a program bound to buffers. Runs come from a pool of the communicator; nothing here
+ * allocates. One run of a communicator is active at a time, in the order of their starts. */
+#ifndef RR_ENGINE_H
+#define RR_ENGINE_H
+
+#include "base/base.h"
+#include "plan/plan.h"
+#include "reduce/reduce.h"
+#include "transport/transport.h"
+
+/* A block's place within a segment, in bytes; [0] for full segments, [1] for the last one. */
+struct rr_extent {
+    size_t at, bytes;
+};
+
+struct rr_program {
+    const struct rr_plan *plan;
+    size_t count, element_bytes, segment;  /* what the extents were worked out for */
+    struct rr_extent *extent[2];           /* [spans] each */
+    size_t *temp_at, *temp_bytes;          /* [temps]: where the first slot begins, bytes of one slot */
+    size_t slots;                          /* of each temp: as many as segments are in flight */
+};
+
+struct rr_engine {
+    int rank, ranks;
+    struct rr_shared *shared;              /* NULL: no rank shares memory with this one */
+    struct rr_transport *links;            /* NULL: no links */
+    char *scratch;                         /* temps */
+    size_t scratch_bytes;
+    size_t stage_at;                       /* where the next piece of the stage goes; the same on all ranks */
+    uint64_t bytes_sent;                   /* by links, for tests and describe */
+    /* what the active run works with, made for the largest plan */
+    uint32_t *done;                        /* [most_steps]: segments that a step has finished */
+    uint32_t most_steps;
+    struct rr_bases {                      /* where a rank's vectors are */
+        char *in, *out;
+        uint8_t in_window, out_window;
+    } *bases;                              /* [ranks] */
+    struct rr_move *send, *recv;           /* [ranks]; in flight if .ask is set */
+    uint32_t polls;                        /* looks at a counter before an await gives up for now */
+};
+
+struct rr_run {
+    const struct rr_program *program;
+    struct rr_ask ask;
+    const char *in;
+    char *out;
+    size_t count, segments;                /* elements of the vector; at least one segment */
+    size_t element_bytes;
+    bool lane;                             /* the tiny lane, without a program */
+    int type;
+    uint32_t divisor;                      /* of an average, else 1 */
+    rr_reduce_fn reduce;
+    uint64_t base;                         /* the counters' value before the first segment */
+    uint32_t hash;
+    size_t segment_bytes;
+    size_t pieces, first_piece, piece_bytes; /* where the segments lie in the stages: number of the
+                                              * first piece, or with one segment its offset */
+    bool in_window, out_window, all_out_windows;
+    bool straight;                         /* program order is enough: one segment, no links */
+    uint32_t first;                        /* steps before it have ended */
+    uint32_t awaited;                      /* straight: peers of the step `first` seen already */
+    uint32_t *done;                        /* these four are the engine's, lent to the active run */
+    struct rr_bases *bases;
+    struct rr_move *send, *recv;
+};
+
+/* Works out the extents for a count unless they already are. ELIMIT if scratch is too small. */
+int rr_program_fit(struct rr_engine *e, struct rr_program *p, size_t count, size_t element_bytes,
+                   size_t segment);
+size_t rr_program_scratch(const struct rr_plan *plan, size_t count, size_t element_bytes, size_t segment);
+
+/* Binds the run (program, ask, in, out, count, type, divisor, reduce are set) and makes it ready to advance. */
+void rr_run_begin(struct rr_engine *e, struct rr_run *r);
+
+/* The tiny lane instead of a program: all ranks on one host, at most RR_LANE_BYTES. */
+#define RR_LANE_BYTES 2048
+#define RR_LANE_RANKS 64
+void rr_lane_begin(struct rr_engine *e, struct rr_run *r);
+int rr_lane_advance(struct rr_engine *e, struct rr_run *r, ringred_error *why);
+
+/* Does what can be done now. 0: ended. PENDING. < 0: failed. *moved tells whether anything happened. */
+int rr_run_advance(struct rr_engine *e, struct rr_run *r, bool *moved, ringred_error *why);
+
+/* A rank that the run still needs something from, of those with among[rank] (NULL: all); -1: none. */
+int rr_run_waits_for(const struct rr_engine *e, const struct rr_run *r, const uint8_t *among);
+
+#endif

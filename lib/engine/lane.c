@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tiny lane: an allreduce between ranks of one host whose vectors are so small that walking a plan
+ * would cost more than the work. Every rank publishes its vector, in the flag's own line where it
+ * fits, and sums everybody's: one line travels from each rank to each other, nothing more. It keeps
+ * the rules of the shared-memory plans (plan.h): the same arrival lines, the same pieces of the stage,
+ * the same tree. */
+#include "engine/engine.h"
+
+#include <string.h>
+
+void rr_lane_begin(struct rr_engine *e, struct rr_run *r)
+{
+    struct rr_shared *s = e->shared;
+    struct rr_page *page = s->mate[e->rank].page;
+    struct rr_arrival *a = &page->arrival[r->ask.sequence & 1];
+    size_t bytes = r->count * r->element_bytes;
+
+    r->base = r->ask.sequence << RR_SEGMENT_BITS;
+    r->hash = rr_ask_hash(&r->ask);
+    r->awaited = 0;
+    page->ask[r->ask.sequence & 1] = r->ask;
+    if (bytes <= RR_INLINE) {
+        memcpy(a->u.payload, r->in, bytes);
+    } else {
+        size_t piece = rr_round_up(bytes, 2 * RR_LINE);
+        if (e->stage_at + piece > s->stage_bytes)
+            e->stage_at = 0;
+        r->first_piece = e->stage_at;
+        e->stage_at += piece;
+        rr_copy(s->mate[e->rank].stage + r->first_piece, r->in, bytes);
+    }
+    a->hash = r->hash;
+    atomic_store_explicit(&a->counter, r->base + 1, memory_order_release);
+    rr_shared_published(s);
+}
+
+static int disagree(struct rr_engine *e, const struct rr_run *r, int peer, ringred_error *why)
+{
+    int rc = rr_ask_compare(&r->ask, e->rank,
+                            &e->shared->mate[peer].page->ask[r->ask.sequence & 1], peer, why);
+
+    return rc < 0 ? rc : rr_fail(why, RINGRED_EINTERNAL, peer, 0, "one text has two hashes");
+}
+
+int rr_lane_advance(struct rr_engine *e, struct rr_run *r, ringred_error *why)
+{
+    struct rr_shared *s = e->shared;
+    const void *source[RR_LANE_RANKS];
+    void *destination = r->out;
+    size_t bytes = r->count * r->element_bytes;
+
+    for (uint32_t i = r->awaited; i < (uint32_t)e->ranks; i++) {
+        const struct rr_arrival *a = &s->mate[i].page->arrival[r->ask.sequence & 1];
+        if ((int)i == e->rank)
+            continue;
+        for (uint32_t tries = e->polls;
+             atomic_load_explicit(&a->counter, memory_order_acquire) < r->base + 1; rr_pause())
+            if (--tries == 0) {
+                r->awaited = i;
+                return RINGRED_PENDING;
+            }
+        if (RR_UNLIKELY(a->hash != r->hash))
+            return disagree(e, r, (int)i, why);
+    }
+    for (int i = 0; i < e->ranks; i++)
+        source[i] = i == e->rank         ? (const void *)r->in
+                    : bytes <= RR_INLINE ? s->mate[i].page->arrival[r->ask.sequence & 1].u.payload
+                                         : (const unsigned char *)s->mate[i].stage + r->first_piece;
+    const struct rr_reduce job = { .type = r->type, .op = RINGRED_SUM, .sources = e->ranks,
+                                   .destinations = 1, .divisor = r->divisor, .count = r->count };
+    if (job.count)
+        r->reduce(&job, &destination, source);
+    return 0;
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Issues the steps of a run. A plan without links and with one segment is run in program order;
+ * every other one in sweeps over the steps that are not finished. */
+#include "engine/step.h"
+
+#include <string.h>
+
+static bool is_window(const struct rr_engine *e, const char *p)
+{
+    const char *heap = e->shared->mate[e->rank].heap;
+
+    return heap && p >= heap && p < heap + e->shared->heap_bytes;
+}
+
+/* The next pieces of the stage: the same on all ranks of a host, since they run the same plans on the
+ * same counts. Whoever enters operation k knows that all have ended k - 2, so going round is safe. */
+static void take_pieces(struct rr_engine *e, struct rr_run *r, size_t elements)
+{
+    size_t most = elements * r->program->element_bytes;
+
+    r->piece_bytes = rr_round_up(most ? most : 1, 2 * RR_LINE);
+    if (r->segments == 1) {
+        if (e->stage_at + r->piece_bytes > e->shared->stage_bytes)
+            e->stage_at = 0;
+        r->first_piece = e->stage_at;
+        e->stage_at += r->piece_bytes;
+        return;
+    }
+    r->pieces = e->shared->stage_bytes / r->piece_bytes;
+    r->first_piece = (e->stage_at + r->piece_bytes - 1) / r->piece_bytes;
+    e->stage_at = ((r->first_piece + r->segments - 1) % r->pieces + 1) * r->piece_bytes;
+}
+
+void rr_run_begin(struct rr_engine *e, struct rr_run *r)
+{
+    const struct rr_program *p = r->program;
+    size_t elements = r->count < p->segment ? r->count : p->segment;
+
+    r->segments = r->count ? (r->count == elements ? 1 : (r->count + elements - 1) / elements) : 1;
+    r->segment_bytes = elements * p->element_bytes;
+    r->base = r->ask.sequence << RR_SEGMENT_BITS;
+    r->straight = r->segments == 1 && !p->plan->linked;
+    r->in_window = r->out_window = false;
+    r->first = r->awaited = 0;
+    r->done = e->done;
+    r->bases = e->bases;
+    r->send = e->send;
+    r->recv = e->recv;
+    memset(r->done, 0, p->plan->steps * sizeof *r->done);
+    if (!p->plan->shared)
+        return;
+
+    r->hash = rr_ask_hash(&r->ask);
+    e->shared->mate[e->rank].page->ask[r->ask.sequence & 1] = r->ask;
+    if (r->count) {
+        r->in_window = is_window(e, r->in);
+        r->out_window = is_window(e, r->out);
+    }
+    r->all_out_windows = r->out_window;
+    take_pieces(e, r, elements);
+}
+
+static int run_straight(struct rr_engine *e, struct rr_run *r, bool *moved, ringred_error *why)
+{
+    uint32_t steps = r->program->plan->steps;
+
+    while (r->first < steps) {
+        int rc = rr_step_run(e, r, r->first, 0, why);
+        if (rc)
+            return rc;
+        r->first++;
+        *moved = true;
+    }
+    return 0;
+}
+
+static bool may_run(const struct rr_run *r, const struct rr_step *step, size_t segment)
+{
+    const struct rr_dep *dep = &r->program->plan->dep[step->dep];
+
+    for (uint32_t i = 0; i < step->deps; i++) {
+        int64_t need = (int64_t)segment - dep[i].back + 1;
+        if (need > (int64_t)r->segments)
+            need = (int64_t)r->segments;
+        if ((int64_t)r->done[dep[i].step] < need)
+            return false;
+    }
+    return true;
+}
+
+static int sweep(struct rr_engine *e, struct rr_run *r, bool *moved, ringred_error *why)
+{
+    const struct rr_plan *plan = r->program->plan;
+
+    for (uint32_t x = r->first; x < plan->steps; x++) {
+        size_t segment = r->done[x];
+        if (segment == r->segments || !may_run(r, &plan->step[x], segment))
+            continue;
+        int rc = rr_step_run(e, r, x, segment, why);
+        if (rc < 0)
+            return rc;
+        if (rc == 0) {
+            r->done[x]++;
+            *moved = true;
+        }
+    }
+    while (r->first < plan->steps && r->done[r->first] == r->segments)
+        r->first++;
+    return r->first == plan->steps ? 0 : RINGRED_PENDING;
+}
+
+int rr_run_advance(struct rr_engine *e, struct rr_run *r, bool *moved, ringred_error *why)
+{
+    *moved = false;
+    if (r->lane)
+        return rr_lane_advance(e, r, why);
+    return r->straight ? run_straight(e, r, moved, why) : sweep(e, r, moved, why);
+}
+
+static int awaited(const struct rr_engine *e, const struct rr_run *r, const struct rr_step *step,
+                   size_t segment, const uint8_t *among)
+{
+    for (uint32_t i = 0; i < step->peers; i++) {
+        int peer = r->program->plan->peer[step->peer0 + i];
+        const struct rr_page *page = e->shared->mate[peer].page;
+        uint64_t seen = atomic_load(step->counter == RR_ARRIVED
+                                        ? &page->arrival[r->ask.sequence & 1].counter
+                                        : &page->counter[step->counter].value);
+        if ((!among || among[peer]) && seen < r->base + segment + 1)
+            return peer;
+    }
+    return -1;
+}
+
+static int lane_waits_for(const struct rr_engine *e, const struct rr_run *r, const uint8_t *among)
+{
+    for (int peer = 0; peer < e->ranks; peer++)
+        if (peer != e->rank && (!among || among[peer]) &&
+            atomic_load(&e->shared->mate[peer].page->arrival[r->ask.sequence & 1].counter) <
+                r->base + 1)
+            return peer;
+    return -1;
+}
+
+int rr_run_waits_for(const struct rr_engine *e, const struct rr_run *r, const uint8_t *among)
+{
+    if (r->lane)
+        return lane_waits_for(e, r, among);
+    const struct rr_plan *plan = r->program->plan;
+    for (uint32_t x = r->first; x < plan->steps; x++) {
+        const struct rr_step *step = &plan->step[x];
+        size_t segment = r->straight ? 0 : r->done[x];
+        int peer = -1;
+        if (segment == r->segments)
+            continue;
+        if (step->kind == RR_STEP_AWAIT)
+            peer = awaited(e, r, step, segment, among);
+        else if ((step->kind == RR_STEP_RECV || step->kind == RR_STEP_SEND) &&
+                 (!among || among[step->peer]))
+            peer = step->peer;
+        if (peer >= 0)
+            return peer;
+    }
+    return -1;
+}

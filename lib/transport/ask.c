@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a rank asks for: comparing two of them, and putting a disagreement in words. */
+#include "reduce/reduce.h"
+#include "transport/transport.h"
+
+#include <string.h>
+
+void rr_ask_print(const struct rr_ask *ask, struct rr_text *t)
+{
+    int type = ask->type, op = ask->op ? 256 + ask->op : 0;
+
+    switch (ask->collective) {
+    case RR_ALLREDUCE:
+        rr_text_add(t, "allreduce (%s) of %llu %s", rr_op_name(op), (unsigned long long)ask->count,
+                    rr_type_name(type));
+        break;
+    case RR_BROADCAST:
+        rr_text_add(t, "broadcast of %llu %s from root %d", (unsigned long long)ask->count,
+                    rr_type_name(type), (int)ask->root);
+        break;
+    case RR_BARRIER:
+        rr_text_add(t, "barrier");
+        break;
+    default:
+        rr_text_add(t, "unknown collective %d", ask->collective);
+    }
+}
+
+/* A multiplicative hash: equal texts agree, others differ but once in 2^32. */
+uint32_t rr_ask_hash(const struct rr_ask *ask)
+{
+    uint64_t small = (uint64_t)(uint32_t)ask->root << 32 | (uint64_t)ask->flags << 24 |
+                     (uint64_t)ask->op << 16 | (uint64_t)ask->type << 8 | ask->collective;
+    uint64_t h = (small ^ 0x9e3779b97f4a7c15u) * 0xff51afd7ed558ccdu;
+
+    h = (h ^ (h >> 32) ^ ask->count) * 0xc4ceb9fe1a85ec53u;
+    return (uint32_t)(h >> 32);
+}
+
+int rr_ask_compare(const struct rr_ask *mine, int my_rank, const struct rr_ask *theirs,
+                   int their_rank, ringred_error *why)
+{
+    char a[128], b[128];
+    struct rr_text left = { a, sizeof a, 0 }, right = { b, sizeof b, 0 };
+
+    if (mine->collective == theirs->collective && mine->type == theirs->type &&
+        mine->op == theirs->op && mine->root == theirs->root && mine->count == theirs->count &&
+        mine->flags == theirs->flags)
+        return 0;
+    rr_ask_print(mine, &left);
+    rr_ask_print(theirs, &right);
+    return rr_fail(why, RINGRED_EMISMATCH, their_rank, 0,
+                   "the ranks disagree about operation %llu: rank %d asked for %s, rank %d for %s",
+                   (unsigned long long)mine->sequence, my_rank, a, their_rank, b);
+}

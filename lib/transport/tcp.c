@@ -1,0 +1,564 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Links over TCP sockets that boot has connected and proved. Frames are described in docs/WIRE.md.
+ * Always holds: frames of one direction arrive whole and in order; a control frame is sent only
+ * between data frames; a peer that ends its stream is found when it is needed, not before. */
+#include "transport/transport.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <linux/sockios.h>
+
+#include "transport/frame.h"
+
+#define READ_ROOM 8192 /* bytes read ahead: several small frames in one call */
+#define DIRECT 4096    /* payloads above it are read straight to where they belong */
+#define TAIL_ROOM 2048 /* control frames that wait for their turn */
+
+enum link_state { LINK_DOWN, LINK_UP, LINK_LEFT, LINK_DEAD };
+
+struct link {
+    int fd;
+    enum link_state state;
+    uint64_t left_after;        /* LINK_LEFT: the peer's last operation */
+    int system;                 /* LINK_DEAD: errno, 0 for an end of stream */
+
+    /* out: the data frame in flight, then the tail */
+    unsigned char head[RR_FRAME_BYTES];
+    size_t sent;                /* bytes of head and payload that the kernel has */
+    const struct rr_move *sending;
+    unsigned char *rest;        /* what was left of a data frame when the communicator broke */
+    size_t rest_bytes, rest_sent;
+    unsigned char tail[TAIL_ROOM];
+    size_t tail_bytes, tail_sent;
+
+    /* in */
+    unsigned char room[READ_ROOM];
+    size_t lo, hi;
+    bool framed;                /* the header of the frame under way has been taken */
+};
+
+struct tcp {
+    struct rr_transport base;
+    int ranks, me;
+    const struct rr_log *log;
+    char congestion[32];
+    struct link *link;          /* [ranks] */
+};
+
+static struct tcp *self(struct rr_transport *t)
+{
+    return (struct tcp *)t;
+}
+
+static int lost(struct tcp *t, int peer, int system, ringred_error *why)
+{
+    struct link *l = &t->link[peer];
+
+    if (l->state == LINK_LEFT)
+        return rr_fail(why, RINGRED_EPEER, peer, 0, "rank %d left the communicator after operation %llu",
+                       peer, (unsigned long long)l->left_after);
+    l->state = LINK_DEAD;
+    l->system = system;
+    return rr_fail(why, RINGRED_EPEER, peer, system, "rank %d is gone: its connection %s", peer,
+                   system ? "failed" : "was closed without a goodbye");
+}
+
+/* ---- sending ---- */
+
+/* Sends what is left of [bytes]; 0 when all of it is out. */
+static int push(struct tcp *t, int peer, const unsigned char *bytes, size_t length, size_t *sent,
+                ringred_error *why)
+{
+    while (*sent < length) {
+        ssize_t k = send(t->link[peer].fd, bytes + *sent, length - *sent,
+                         MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k < 0 && errno == EAGAIN)
+            return RINGRED_PENDING;
+        if (k < 0)
+            return lost(t, peer, errno, why);
+        *sent += (size_t)k;
+    }
+    return 0;
+}
+
+static int flush_tail(struct tcp *t, int peer, ringred_error *why)
+{
+    struct link *l = &t->link[peer];
+    int rc = push(t, peer, l->rest, l->rest_bytes, &l->rest_sent, why);
+
+    if (rc == 0)
+        rc = push(t, peer, l->tail, l->tail_bytes, &l->tail_sent, why);
+    if (rc == 0)
+        l->tail_bytes = l->tail_sent = 0;
+    return rc;
+}
+
+static void queue_control(struct tcp *t, int peer, const struct rr_frame *f, const void *payload)
+{
+    struct link *l = &t->link[peer];
+    ringred_error ignored;
+
+    if (l->state != LINK_UP || l->tail_bytes + RR_FRAME_BYTES + f->length > TAIL_ROOM)
+        return;
+    rr_frame_write(f, l->tail + l->tail_bytes);
+    memcpy(l->tail + l->tail_bytes + RR_FRAME_BYTES, payload, f->length);
+    l->tail_bytes += RR_FRAME_BYTES + f->length;
+    if (!l->sending)
+        (void)flush_tail(t, peer, &ignored); /* a lost peer is found when it is needed */
+}
+
+static void start_frame(struct tcp *t, struct link *l, const struct rr_move *m)
+{
+    struct rr_frame f = { .kind = RR_FRAME_DATA,
+                          .length = (uint32_t)m->length,
+                          .slot = m->slot,
+                          .segment = m->segment,
+                          .ask = *m->ask };
+    (void)t;
+    rr_frame_write(&f, l->head);
+    l->sent = 0;
+    l->sending = m;
+}
+
+static int tcp_send(struct rr_transport *base, struct rr_move *m, ringred_error *why)
+{
+    struct tcp *t = self(base);
+    struct link *l = &t->link[m->peer];
+    size_t whole = RR_FRAME_BYTES + m->length;
+
+    if (RR_UNLIKELY(l->state != LINK_UP))
+        return lost(t, m->peer, l->system, why);
+    if (!l->sending) {
+        if (RR_UNLIKELY(l->tail_bytes)) {
+            int rc = flush_tail(t, m->peer, why);
+            if (rc)
+                return rc;
+        }
+        start_frame(t, l, m);
+    }
+    while (l->sent < whole) {
+        size_t skip = l->sent < RR_FRAME_BYTES ? l->sent : RR_FRAME_BYTES;
+        size_t at = l->sent - skip;
+        struct iovec part[2] = { { l->head + skip, RR_FRAME_BYTES - skip },
+                                 { (char *)m->bytes + at, m->length - at } };
+        struct msghdr message = { .msg_iov = part + (skip == RR_FRAME_BYTES),
+                                  .msg_iovlen = 2 - (skip == RR_FRAME_BYTES) };
+        ssize_t k = sendmsg(l->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k < 0 && errno == EAGAIN)
+            return RINGRED_PENDING;
+        if (k < 0)
+            return lost(t, m->peer, errno, why);
+        l->sent += (size_t)k;
+    }
+    m->done = m->length;
+    l->sending = NULL;
+    return 0;
+}
+
+/* ---- receiving ---- */
+
+/* Reads ahead into the link's room. 0: something came. */
+static int fill(struct tcp *t, int peer, ringred_error *why)
+{
+    struct link *l = &t->link[peer];
+
+    if (l->lo) {
+        memmove(l->room, l->room + l->lo, l->hi - l->lo);
+        l->hi -= l->lo;
+        l->lo = 0;
+    }
+    for (;;) {
+        ssize_t k = recv(l->fd, l->room + l->hi, READ_ROOM - l->hi, MSG_DONTWAIT);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k < 0 && errno == EAGAIN)
+            return RINGRED_PENDING;
+        if (k <= 0)
+            return lost(t, peer, k < 0 ? errno : 0, why);
+        l->hi += (size_t)k;
+        return 0;
+    }
+}
+
+static int peer_told(struct tcp *t, int peer, const struct rr_frame *f, ringred_error *why)
+{
+    struct link *l = &t->link[peer];
+    struct rr_reader r = { l->room + l->lo, l->room + l->lo + f->length, false };
+
+    return rr_frame_read_fault(&r, t->ranks, peer, why);
+}
+
+/* Handles the control frame at the front of the room, which has it whole. */
+static int control(struct tcp *t, int peer, const struct rr_frame *f, const struct rr_ask *mine,
+                   ringred_error *why)
+{
+    struct link *l = &t->link[peer];
+    int rc = 0;
+
+    l->lo += RR_FRAME_BYTES;
+    if (f->kind == RR_FRAME_FAULT) {
+        rc = peer_told(t, peer, f, why);
+    } else if (f->kind == RR_FRAME_BYE) {
+        l->state = LINK_LEFT;
+        l->left_after = f->ask.sequence;
+    } else if (mine && (uint32_t)mine->sequence == (uint32_t)f->ask.sequence) {
+        rc = rr_ask_compare(mine, t->me, &f->ask, peer, why);
+    }
+    l->lo += f->length;
+    return rc;
+}
+
+/* Takes control frames off the front; 0 when a data header is there, read but not taken. */
+static int next_header(struct tcp *t, int peer, const struct rr_ask *mine, struct rr_frame *f,
+                       ringred_error *why)
+{
+    struct link *l = &t->link[peer];
+
+    for (;;) {
+        size_t have = l->hi - l->lo;
+        if (have >= RR_FRAME_BYTES) {
+            RR_TRY(rr_frame_read(l->room + l->lo, peer, f, why));
+            if (f->kind == RR_FRAME_DATA)
+                return 0;
+            if (have >= RR_FRAME_BYTES + f->length) {
+                RR_TRY(control(t, peer, f, mine, why));
+                continue;
+            }
+        }
+        int rc = fill(t, peer, why);
+        if (rc)
+            return rc;
+    }
+}
+
+/* Is the data frame the one that the plan wants next? */
+static int expect(struct tcp *t, const struct rr_move *m, const struct rr_frame *f,
+                  ringred_error *why)
+{
+    if ((uint32_t)f->ask.sequence == (uint32_t)m->ask->sequence) {
+        RR_TRY(rr_ask_compare(m->ask, t->me, &f->ask, m->peer, why));
+        if (f->slot == m->slot && f->segment == m->segment && f->length == m->length)
+            return 0;
+        return rr_fail(why, RINGRED_EWIRE, m->peer, 0,
+                       "rank %d sent slot %u, segment %u, %u bytes where slot %u, segment %u, %zu "
+                       "bytes were due", m->peer, f->slot, f->segment, f->length, m->slot,
+                       m->segment, m->length);
+    }
+    return rr_ask_out_of_step(m->ask, t->me, &f->ask, m->peer, why);
+}
+
+/* A large payload whose header has not come yet: header and payload in one call. */
+static int read_both(struct tcp *t, struct rr_move *m, ringred_error *why)
+{
+    struct link *l = &t->link[m->peer];
+    struct iovec part[2] = { { l->room, RR_FRAME_BYTES }, { m->bytes, m->length } };
+    struct msghdr message = { .msg_iov = part, .msg_iovlen = 2 };
+    ssize_t k;
+
+    do
+        k = recvmsg(l->fd, &message, MSG_DONTWAIT);
+    while (k < 0 && errno == EINTR);
+    if (k < 0 && errno == EAGAIN)
+        return RINGRED_PENDING;
+    if (k <= 0)
+        return lost(t, m->peer, k < 0 ? errno : 0, why);
+    l->lo = 0;
+    l->hi = (size_t)k < RR_FRAME_BYTES ? (size_t)k : RR_FRAME_BYTES;
+    if ((size_t)k <= RR_FRAME_BYTES)
+        return 0;
+
+    struct rr_frame f;
+    RR_TRY(rr_frame_read(l->room, m->peer, &f, why));
+    size_t extra = (size_t)k - RR_FRAME_BYTES;
+    if (RR_UNLIKELY(f.kind != RR_FRAME_DATA)) { /* what followed belongs behind it in the room */
+        if (extra > READ_ROOM - RR_FRAME_BYTES)
+            return rr_fail(why, RINGRED_EWIRE, m->peer, 0, "rank %d sent data behind its last word",
+                           m->peer);
+        memcpy(l->room + RR_FRAME_BYTES, m->bytes, extra);
+        l->hi += extra;
+        return 0;
+    }
+    RR_TRY(expect(t, m, &f, why));
+    l->lo = l->hi = 0;
+    l->framed = true;
+    m->done = extra;
+    return 0;
+}
+
+static int take_header(struct tcp *t, struct rr_move *m, ringred_error *why)
+{
+    struct link *l = &t->link[m->peer];
+    struct rr_frame f;
+
+    if (m->length > DIRECT && l->lo == l->hi) {
+        int rc = read_both(t, m, why);
+        if (rc || l->framed)
+            return rc;
+    }
+    int rc = next_header(t, m->peer, m->ask, &f, why);
+    if (rc)
+        return rc;
+    RR_TRY(expect(t, m, &f, why));
+    l->lo += RR_FRAME_BYTES;
+    l->framed = true;
+    return 0;
+}
+
+static int tcp_recv(struct rr_transport *base, struct rr_move *m, ringred_error *why)
+{
+    struct tcp *t = self(base);
+    struct link *l = &t->link[m->peer];
+
+    if (RR_UNLIKELY(l->state == LINK_DEAD || (l->state == LINK_LEFT && l->lo == l->hi)))
+        return lost(t, m->peer, l->system, why);
+    if (!l->framed) {
+        int rc = take_header(t, m, why);
+        if (rc)
+            return rc;
+    }
+    if (l->lo < l->hi && m->done < m->length) {
+        size_t k = l->hi - l->lo < m->length - m->done ? l->hi - l->lo : m->length - m->done;
+        memcpy((char *)m->bytes + m->done, l->room + l->lo, k);
+        l->lo += k;
+        m->done += k;
+    }
+    while (m->done < m->length) {
+        ssize_t k = recv(l->fd, (char *)m->bytes + m->done, m->length - m->done, MSG_DONTWAIT);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k < 0 && errno == EAGAIN)
+            return RINGRED_PENDING;
+        if (k <= 0)
+            return lost(t, m->peer, k < 0 ? errno : 0, why);
+        m->done += (size_t)k;
+    }
+    l->framed = false;
+    return 0;
+}
+
+/* ---- looking after peers ---- */
+
+static int tcp_check(struct rr_transport *base, const struct rr_ask *ask, uint8_t *gone,
+                     ringred_error *why)
+{
+    struct tcp *t = self(base);
+
+    for (int peer = 0; peer < t->ranks; peer++) {
+        struct link *l = &t->link[peer];
+        ringred_error seen;
+        struct rr_frame f;
+        if (l->state == LINK_UP && !l->sending)
+            (void)flush_tail(t, peer, &seen); /* a lost peer is marked by it */
+        if (l->state == LINK_UP && !l->framed) {
+            int rc = next_header(t, peer, ask, &f, &seen);
+            if (rc < 0 && l->state == LINK_UP) {
+                *why = seen;
+                return rc;
+            }
+        }
+        if (l->state == LINK_DEAD || (l->state == LINK_LEFT && l->lo == l->hi))
+            gone[peer] = 1;
+    }
+    return 0;
+}
+
+static int tcp_explain(struct rr_transport *base, int peer, ringred_error *why)
+{
+    struct tcp *t = self(base);
+
+    return t->link[peer].fd < 0 ? 0 : lost(t, peer, t->link[peer].system, why);
+}
+
+static int tcp_watch(struct rr_transport *base, int epoll, ringred_error *why)
+{
+    struct tcp *t = self(base);
+
+    for (int peer = 0; peer < t->ranks; peer++) {
+        struct epoll_event event = { .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET };
+        if (t->link[peer].fd >= 0 && epoll_ctl(epoll, EPOLL_CTL_ADD, t->link[peer].fd, &event))
+            return rr_fail(why, RINGRED_ESYSTEM, -1, errno, "cannot watch the link to rank %d", peer);
+    }
+    return 0;
+}
+
+/* The caller's buffer may go away now; what is left of the frame is kept, so that the peer does not
+ * take a half frame for our death. */
+static void keep_rest(struct link *l)
+{
+    const struct rr_move *m = l->sending;
+    size_t skip = l->sent < RR_FRAME_BYTES ? l->sent : RR_FRAME_BYTES, at = l->sent - skip;
+
+    l->sending = NULL;
+    if (l->sent == 0)
+        return;
+    l->rest = rr_alloc(1, RR_FRAME_BYTES - skip + m->length - at);
+    if (!l->rest)
+        return; /* then the peer sees the stream end; it cannot be helped */
+    memcpy(l->rest, l->head + skip, RR_FRAME_BYTES - skip);
+    memcpy(l->rest + RR_FRAME_BYTES - skip, (const char *)m->bytes + at, m->length - at);
+    l->rest_bytes = RR_FRAME_BYTES - skip + m->length - at;
+}
+
+static void tcp_tell(struct rr_transport *base, const ringred_error *why)
+{
+    struct tcp *t = self(base);
+    unsigned char payload[RR_FAULT_BYTES];
+    struct rr_frame f = { .kind = RR_FRAME_FAULT };
+
+    f.length = (uint32_t)rr_frame_write_fault(why, payload);
+    for (int peer = 0; peer < t->ranks; peer++) {
+        struct link *l = &t->link[peer];
+        if (l->sending)
+            keep_rest(l);
+        queue_control(t, peer, &f, payload);
+    }
+}
+
+static void tcp_probe(struct rr_transport *base, const struct rr_ask *ask)
+{
+    struct tcp *t = self(base);
+    struct rr_frame f = { .kind = RR_FRAME_ASK, .ask = *ask };
+
+    for (int peer = 0; peer < t->ranks; peer++)
+        queue_control(t, peer, &f, "");
+}
+
+/* ---- opening and closing ---- */
+
+/* Has the peer's kernel everything? Reads and drops what still comes, so that nothing is reset. */
+static bool is_drained(struct tcp *t, int peer)
+{
+    struct link *l = &t->link[peer];
+    ringred_error ignored;
+    char drop[4096];
+    int left = 0;
+
+    if (l->state == LINK_DEAD || flush_tail(t, peer, &ignored) < 0)
+        return true;
+    if (l->tail_bytes)
+        return false;
+    while (recv(l->fd, drop, sizeof drop, MSG_DONTWAIT) > 0)
+        ;
+    return ioctl(l->fd, SIOCOUTQ, &left) < 0 || left == 0;
+}
+
+static int tcp_close(struct rr_transport *base, uint64_t last, int64_t deadline_ns)
+{
+    struct tcp *t = self(base);
+    struct rr_frame bye = { .kind = RR_FRAME_BYE, .ask.sequence = last };
+    int rc = 0;
+
+    for (int peer = 0; peer < t->ranks; peer++)
+        if (t->link[peer].fd >= 0)
+            queue_control(t, peer, &bye, "");
+    for (int peer = 0; peer < t->ranks; peer++) {
+        struct link *l = &t->link[peer];
+        if (l->fd < 0)
+            continue;
+        bool half_closed = false;
+        for (;;) {
+            bool drained = is_drained(t, peer);
+            if (!l->tail_bytes && !half_closed) {
+                half_closed = true;
+                (void)shutdown(l->fd, SHUT_WR); /* an error here means that the peer is gone */
+            }
+            if (drained || rr_now_ns() >= deadline_ns) {
+                rc = drained ? rc : RINGRED_EPEER;
+                break;
+            }
+            struct pollfd wait = { l->fd, (short)(POLLIN | (l->tail_bytes ? POLLOUT : 0)), 0 };
+            (void)poll(&wait, 1, 1); /* acknowledgements raise no event: look again each ms */
+        }
+        close(l->fd);
+        rr_free(l->rest);
+    }
+    rr_free(t->link);
+    rr_free(t);
+    return rc;
+}
+
+static void tcp_describe(const struct rr_transport *base, struct rr_text *text)
+{
+    const struct tcp *t = (const struct tcp *)base;
+    int links = 0;
+
+    for (int peer = 0; peer < t->ranks; peer++)
+        links += t->link[peer].fd >= 0;
+    rr_text_add(text, "{\"name\":\"tcp\",\"links\":%d,\"congestion\":", links);
+    rr_text_add_json(text, t->congestion);
+    rr_text_add(text, "}");
+}
+
+static const struct rr_transport_ops tcp_ops = {
+    .struct_size = sizeof tcp_ops,
+    .name = "tcp",
+    .ordered = true,
+    .send = tcp_send,
+    .recv = tcp_recv,
+    .check = tcp_check,
+    .watch = tcp_watch,
+    .tell = tcp_tell,
+    .probe = tcp_probe,
+    .close = tcp_close,
+    .explain = tcp_explain,
+    .describe = tcp_describe,
+};
+
+static void set_options(int fd, int64_t peer_timeout_ns)
+{
+    int on = 1, interval = peer_timeout_ns < 0 ? 0 : (int)(peer_timeout_ns / 1000000000 / 6);
+
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (interval < 1)
+        return;
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &interval, sizeof interval);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+    on = 5;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &on, sizeof on);
+}
+
+int rr_tcp_open(int ranks, int me, const int *fd, const int16_t *group,
+                const struct rr_settings *settings, const struct rr_log *log,
+                struct rr_transport **transport, ringred_error *why)
+{
+    struct tcp *t = rr_alloc(1, sizeof *t);
+    struct link *link = rr_alloc((size_t)ranks, sizeof *link);
+
+    if (!t || !link) {
+        for (int peer = 0; peer < ranks; peer++)
+            if (fd[peer] >= 0)
+                close(fd[peer]);
+        rr_free(t);
+        rr_free(link);
+        return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory for %d links", ranks);
+    }
+    *t = (struct tcp){ .base = { &tcp_ops }, .ranks = ranks, .me = me, .log = log, .link = link };
+    for (int peer = 0; peer < ranks; peer++) {
+        link[peer].fd = fd[peer];
+        link[peer].state = fd[peer] >= 0 ? LINK_UP : LINK_DOWN;
+        if (fd[peer] >= 0)
+            set_options(fd[peer], rr_setting(settings, RR_SET_PEER_TIMEOUT));
+    }
+    int rc = rr_congestion_choose(ranks, me, fd, group, settings, log, t->congestion,
+                                  sizeof t->congestion, why);
+    if (rc < 0) {
+        (void)tcp_close(&t->base, 0, 0); /* nothing was sent that anybody would miss */
+        return rc;
+    }
+    *transport = &t->base;
+    return 0;
+}
