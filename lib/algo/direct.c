@@ -22,14 +22,12 @@ static int member(const struct rr_group *g, int j)
 
 /* Sums what is in `sources`, whose members but mine were received by the steps recv0, recv0 + 2, ...;
  * their temps can be received into again when the sum is done. */
-static int sum_received(struct rr_builder *b, const struct rr_exchange *e, struct rr_span *sources,
+static int sum_received(struct rr_builder *b, const struct rr_exchange *e, const struct rr_span *sources,
                         const struct rr_span *outs, int recv0)
 {
     int n = e->group->n;
     int sum = rr_add_reduce(b, sources, n, outs, e->n_outs, e->flags);
 
-    if (e->ready >= 0)
-        rr_after(b, sum, e->ready, 0);
     for (int i = 0; i < n - 1; i++) {
         rr_after(b, sum, recv0 + 2 * i, 0);
         rr_after(b, recv0 + 2 * i, sum, W);
@@ -37,54 +35,42 @@ static int sum_received(struct rr_builder *b, const struct rr_exchange *e, struc
     return sum;
 }
 
-/* ---- one-shot ---- */
-
-struct rr_exchanged rr_direct_oneshot(struct rr_builder *b, const struct rr_exchange *e)
+/* First round: to each what is for it (`twoshot`: its block, else all), from each what is for me, into
+ * temps that join my own summand in `sources`. Returns its first step. */
+static int scatter(struct rr_builder *b, const struct rr_exchange *e, bool twoshot,
+                   struct rr_span *sources)
 {
     const struct rr_group *g = e->group;
-    struct rr_exchanged x = { .sends = g->n - 1 };
-    struct rr_span sources[RR_MOST];
-
-    sources[g->mine] = e->in;
-    for (int j = 1; j < g->n; j++) {
-        int to = member(g, j), from = member(g, -j);
-        sources[from] = rr_at(e->in, RR_TEMP, rr_builder_temp(b, e->in));
-        int send = rr_add_send(b, g->rank[to], 0, e->in);
-        rr_add_recv(b, g->rank[from], 0, sources[from]);
-        if (e->ready >= 0)
-            rr_after(b, send, e->ready, 0);
-        if (j == 1)
-            x.send0 = send;
-    }
-
-    x.sum = sum_received(b, e, sources, e->outs, x.send0 + 1);
-    if (e->in.place == RR_IN) /* in place, the sum overwrites what is being sent */
-        for (int i = 0; i < x.sends; i++)
-            rr_after(b, x.sum, x.send0 + 2 * i, 0);
-    return x;
-}
-
-/* ---- two-shot ---- */
-
-/* First round: to each its block of my summand, from each my block of theirs. Returns its first step. */
-static int scatter(struct rr_builder *b, const struct rr_exchange *e, struct rr_span *sources)
-{
-    const struct rr_group *g = e->group;
-    struct rr_span mine = rr_span_block(e->in, g->mine, g->n);
+    struct rr_span mine = e->in[twoshot ? g->mine : 0];
     int first = 0;
 
     sources[g->mine] = mine;
     for (int j = 1; j < g->n; j++) {
-        int to = member(g, j), from = member(g, -j);
+        int to = member(g, j), from = member(g, -j), block = twoshot ? to : 0;
         sources[from] = rr_at(mine, RR_TEMP, rr_builder_temp(b, mine));
-        int send = rr_add_send(b, g->rank[to], 0, rr_span_block(e->in, to, g->n));
+        int send = rr_add_send(b, g->rank[to], 0, e->in[block]);
         rr_add_recv(b, g->rank[from], 0, sources[from]);
-        if (e->ready >= 0)
-            rr_after(b, send, e->ready, 0);
+        if (e->ready[block] >= 0)
+            rr_after(b, send, e->ready[block], 0);
         if (j == 1)
             first = send;
     }
     return first;
+}
+
+struct rr_exchanged rr_direct_oneshot(struct rr_builder *b, const struct rr_exchange *e)
+{
+    struct rr_exchanged x = { .sends = e->group->n - 1 };
+    struct rr_span sources[RR_MOST];
+
+    x.send0 = scatter(b, e, false, sources);
+    x.sum = sum_received(b, e, sources, e->outs, x.send0 + 1);
+    if (e->ready[0] >= 0)
+        rr_after(b, x.sum, e->ready[0], 0);
+    if (e->in[0].place == RR_IN) /* in place, the sum overwrites what is being sent */
+        for (int i = 0; i < x.sends; i++)
+            rr_after(b, x.sum, x.send0 + 2 * i, 0);
+    return x;
 }
 
 /* Second round: my block of the sum to all, theirs from all. Returns its first step. */
@@ -114,10 +100,12 @@ struct rr_exchanged rr_direct_twoshot(struct rr_builder *b, const struct rr_exch
     struct rr_exchanged x = { .sends = g->n - 1, .recvs = g->n - 1 };
     struct rr_span sources[RR_MOST], outs[RR_MOST + 1];
 
-    x.send0 = scatter(b, e, sources);
+    x.send0 = scatter(b, e, true, sources);
     for (int i = 0; i < e->n_outs; i++)
         outs[i] = rr_span_block(e->outs[i], g->mine, g->n);
     x.sum = sum_received(b, e, sources, outs, x.send0 + 1);
+    if (e->ready[g->mine] >= 0)
+        rr_after(b, x.sum, e->ready[g->mine], 0);
     x.recv0 = gather(b, e, &x) + 1;
     return x;
 }
@@ -128,13 +116,18 @@ static int build(const struct rr_layout *layout, int me, const char *name, bool 
                  struct rr_plan **plan)
 {
     struct rr_group g;
-    struct rr_span out = rr_span_whole(RR_OUT, me);
-    struct rr_exchange e = { .group = &g, .in = rr_span_whole(RR_IN, me), .ready = -1, .outs = &out,
-                             .n_outs = 1, .flags = RR_DIVIDE };
+    struct rr_span in[RR_MOST], out = rr_span_whole(RR_OUT, me);
+    int ready[RR_MOST];
+    struct rr_exchange e = { .group = &g, .in = in, .ready = ready, .outs = &out, .n_outs = 1,
+                             .flags = RR_DIVIDE };
 
     RR_TRY(rr_group_all(layout, me, &g));
     if (g.n == 1)
         return rr_alone(name, plan);
+    for (int i = 0; i < g.n; i++) {
+        in[i] = rr_span_block(rr_span_whole(RR_IN, me), twoshot ? i : 0, twoshot ? g.n : 1);
+        ready[i] = -1;
+    }
     struct rr_builder *b = rr_builder_new(g.n, me, name);
     if (!b)
         return RINGRED_ENOMEM;

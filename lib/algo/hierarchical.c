@@ -19,6 +19,8 @@ struct hier {
     struct rr_group local, across;  /* my host; the ranks of my place on all hosts */
     struct rr_span outs[RR_MOST + 1];
     int n_outs;
+    struct rr_span sums[RR_MOST];   /* my host's sum, in temps: of the block of each host, or whole */
+    int ready[RR_MOST];             /* the step that makes it */
 };
 
 static bool layout_is_even(const struct rr_layout *layout)
@@ -46,16 +48,41 @@ static int across_group(const struct rr_layout *layout, int me, struct rr_group 
     return 0;
 }
 
-/* My block of the host's sum goes to a temp, which the links read. Returns the step. */
-static int sum_host(struct hier *h, const struct rr_span *temp, struct rr_published in)
+/* Sums `part` of my block over my host into a temp, from which it is sent on. */
+static void sum_host(struct hier *h, struct rr_published in, int i, struct rr_span part)
 {
     struct rr_span sources[RR_MOST];
 
-    for (int i = 0; i < h->local.n; i++)
-        sources[i] = rr_at(*temp, RR_IN, h->local.rank[i]);
-    int sum = rr_add_reduce(h->b, sources, h->local.n, temp, 1, 0);
-    rr_after(h->b, sum, in.await, 0);
-    return sum;
+    for (int r = 0; r < h->local.n; r++)
+        sources[r] = rr_at(part, RR_IN, h->local.rank[r]);
+    h->sums[i] = rr_at(part, RR_TEMP, rr_builder_temp(h->b, part));
+    h->ready[i] = rr_add_reduce(h->b, sources, h->local.n, &h->sums[i], 1, 0);
+    rr_after(h->b, h->ready[i], in.await, 0);
+}
+
+/* What is sent first is summed first, my own part last. */
+static void sum_host_parts(struct hier *h, struct rr_published in, struct rr_span block)
+{
+    int n = h->across.n;
+
+    if (n == 2) {
+        sum_host(h, in, 0, block);
+        return;
+    }
+    for (int j = 1; j <= n; j++) {
+        int to = (h->across.mine + j) % n;
+        sum_host(h, in, to, rr_span_block(block, to, n));
+    }
+}
+
+/* A temp can be summed into again when it has been sent and added up. */
+static void free_temps(struct hier *h, const struct rr_exchanged *x)
+{
+    int n = h->across.n;
+
+    for (int i = 0; i < x->sends; i++)
+        rr_after(h->b, h->ready[n == 2 ? 0 : (h->across.mine + 1 + i) % n], x->send0 + 2 * i, W);
+    rr_after(h->b, h->ready[n == 2 ? 0 : h->across.mine], x->sum, W);
 }
 
 /* What came from another host goes to my host. A sum of one summand is a copy that, unlike COPY, is
@@ -74,24 +101,20 @@ static int push(struct hier *h, int recv, int member)
 
 static void hier_steps(struct hier *h)
 {
-    int me = h->local.rank[h->local.mine], across = h->across.n;
+    int me = h->local.rank[h->local.mine], n = h->across.n, pushed[RR_MOST];
     struct rr_published in = rr_shm_publish(h->b, &h->local);
     struct rr_span block = rr_span_block(rr_span_whole(RR_OUT, me), h->local.mine, h->local.n);
-    struct rr_span temp = rr_at(block, RR_TEMP, rr_builder_temp(h->b, block));
-    struct rr_exchange e = { .group = &h->across, .in = temp, .outs = h->outs,
-                             .flags = RR_DIVIDE | RR_PRIVATE_OUT };
 
-    e.ready = sum_host(h, &temp, in);
-    h->n_outs = e.n_outs = rr_shm_outputs(&h->local, block, h->outs);
-    struct rr_exchanged x = across == 2 ? rr_direct_oneshot(h->b, &e) : rr_direct_twoshot(h->b, &e);
-    for (int i = 0; i < x.sends; i++) /* the temp is free again when it is sent and summed */
-        rr_after(h->b, e.ready, x.send0 + 2 * i, W);
-    rr_after(h->b, e.ready, x.sum, W);
+    sum_host_parts(h, in, block);
+    h->n_outs = rr_shm_outputs(&h->local, block, h->outs);
+    struct rr_exchange e = { .group = &h->across, .in = h->sums, .ready = h->ready, .outs = h->outs,
+                             .n_outs = h->n_outs, .flags = RR_DIVIDE | RR_PRIVATE_OUT };
+    struct rr_exchanged x = n == 2 ? rr_direct_oneshot(h->b, &e) : rr_direct_twoshot(h->b, &e);
+    free_temps(h, &x);
 
-    int pushed[RR_MOST], lag = x.recvs > 0;
     for (int i = 0; i < x.recvs; i++)
-        pushed[i] = push(h, x.recv0 + 2 * i, (h->across.mine - i - 1 + across) % across);
-    int signal = rr_shm_collect(h->b, &h->local, in, lag);
+        pushed[i] = push(h, x.recv0 + 2 * i, (h->across.mine - i - 1 + n) % n);
+    int signal = rr_shm_collect(h->b, &h->local, in, x.recvs > 0);
     rr_after(h->b, signal, x.sum, 0);
     for (int i = 0; i < x.recvs; i++)
         rr_after(h->b, signal, pushed[i], 0);

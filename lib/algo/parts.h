@@ -63,19 +63,19 @@ void rr_shm_fetch(struct rr_builder *b, const struct rr_group *g, int leader, bo
 
 /* ---- links (direct.c) ---- */
 
-/* A sum over a group. `in`: my summand, there once step `ready` is done (-1: from the start). `outs`:
- * where the sum goes, my own output first. */
+/* A sum over a group. in[i]: my summand of member i's block, there once step ready[i] is done (-1: from
+ * the start); a one-shot has one block, in[0]. `outs`: where the sum goes, whole, my own output first. */
 struct rr_exchange {
     const struct rr_group *group;
-    struct rr_span in;
-    int ready;
+    const struct rr_span *in;
+    const int *ready;
     const struct rr_span *outs;
     int n_outs;
     unsigned flags;
 };
 /* Which steps did it. Sends and receives alternate: the i-th is step send0 + 2 * i, recv0 + 2 * i. */
 struct rr_exchanged {
-    int send0, sends; /* these and `sum` read `in` */
+    int send0, sends; /* to members mine + 1, mine + 2, ...; these and `sum` read `in` */
     int sum;          /* writes the sum, in a two-shot my block of it */
     int recv0, recvs; /* two-shot: these bring the other blocks, of members mine - 1, mine - 2, ... */
 };
