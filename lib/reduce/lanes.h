@@ -27,26 +27,39 @@
 #define PASS_SOURCES 8
 #define PASS_DESTINATIONS 4
 
-/* What a pass does beyond adding its sources. */
+/* What a pass does beyond adding its sources. Which of it, a constant says: */
+enum mode { SUM, MULTIPLY, DIVIDE, CARRY, MODES = CARRY };
+
 struct extra {
-    double by;                       /* divisor, or its exact reciprocal where that is one */
-    bool scale, reciprocal;
-    int carries;                     /* partial sums to add on the left, nearest first */
+    double by;                       /* divisor, or its exact reciprocal where there is one */
+    enum mode scale;                 /* SUM: not scaled */
+    int carries;                     /* partial sums to add on the left, nearest first: mode CARRY */
     const char *carry[STACK_TILES];
 };
 
 static void extra_init(struct extra *e, uint32_t divisor)
 {
     e->carries = 0;
-    e->scale = divisor > 1;
-    e->reciprocal = (divisor & (divisor - 1)) == 0;
-    e->by = e->reciprocal ? 1.0 / divisor : divisor;
+    e->scale = SUM;
+    if (divisor <= 1)
+        return;
+    e->scale = (divisor & (divisor - 1)) == 0 ? MULTIPLY : DIVIDE;
+    e->by = e->scale == MULTIPLY ? 1.0 / divisor : divisor;
 }
 
 #endif
 
-/* The canonical tree over k sources at offset o; k is a constant where this is inlined. n is the
- * number of elements, or 0 for a whole vector. */
+/* One pass; sources, destinations and mode are constants wherever this is inlined. */
+struct X(run) {
+    int sources, destinations;
+    enum mode mode;
+    const struct extra *e;
+    VECTOR by;
+    const void *s[PASS_SOURCES];
+    void *to[PASS_DESTINATIONS];
+};
+
+/* At byte o; n elements, or 0 for a whole vector. */
 ALWAYS VECTOR X(get)(const void *from, size_t o, size_t n)
 {
     const char *p = (const char *)from + o;
@@ -54,140 +67,157 @@ ALWAYS VECTOR X(get)(const void *from, size_t o, size_t n)
     return n ? X(load_part)(p, n) : X(load)(p);
 }
 
-ALWAYS VECTOR X(leaf)(const void *const *s, int pairs, int j, size_t o, size_t n)
+ALWAYS VECTOR X(leaf)(const struct X(run) *r, int pairs, int j, size_t o, size_t n)
 {
     if (j >= pairs)
-        return X(get)(s[pairs + j], o, n);
-    return X(add)(X(get)(s[2 * j], o, n), X(get)(s[2 * j + 1], o, n));
+        return X(get)(r->s[pairs + j], o, n);
+    return X(add)(X(get)(r->s[2 * j], o, n), X(get)(r->s[2 * j + 1], o, n));
 }
 
-ALWAYS VECTOR X(fold)(const void *const *s, int k, size_t o, size_t n)
+/* The canonical tree over at most eight sources. */
+ALWAYS VECTOR X(fold)(const struct X(run) *r, size_t o, size_t n)
 {
-    const int q = k >= 4 ? 4 : k >= 2 ? 2 : 1, pairs = k - q;
+    const int k = r->sources, q = k >= 4 ? 4 : k >= 2 ? 2 : 1, pairs = k - q;
 
     if (q == 1)
-        return X(get)(s[0], o, n);
+        return X(get)(r->s[0], o, n);
     if (q == 2)
-        return X(add)(X(leaf)(s, pairs, 0, o, n), X(leaf)(s, pairs, 1, o, n));
-    return X(add)(X(add)(X(leaf)(s, pairs, 0, o, n), X(leaf)(s, pairs, 1, o, n)),
-                  X(add)(X(leaf)(s, pairs, 2, o, n), X(leaf)(s, pairs, 3, o, n)));
+        return X(add)(X(leaf)(r, pairs, 0, o, n), X(leaf)(r, pairs, 1, o, n));
+    return X(add)(X(add)(X(leaf)(r, pairs, 0, o, n), X(leaf)(r, pairs, 1, o, n)),
+                  X(add)(X(leaf)(r, pairs, 2, o, n), X(leaf)(r, pairs, 3, o, n)));
 }
 
-/* One finished vector, but for its NaNs. */
-ALWAYS VECTOR X(value)(const void *const *s, int k, size_t o, size_t n, const struct extra *e, bool more,
-                       VECTOR by)
+/* The values of `vectors` vectors, finished but for their NaNs. */
+ALWAYS void X(values)(const struct X(run) *r, VECTOR *x, int vectors, size_t o, size_t n)
 {
-    VECTOR x = X(fold)(s, k, o, n);
+    const enum mode scale = r->mode == CARRY ? r->e->scale : r->mode;
 
-    if (!more)
-        return x;
-    for (int c = 0; c < e->carries; c++)
-        x = X(add)(X(get)(e->carry[c], o, n), x);
-    if (e->scale)
-        x = e->reciprocal ? X(mul)(x, by) : X(div)(x, by);
-    return x;
+    for (int v = 0; v < vectors; v++)
+        x[v] = X(fold)(r, o + v * LANE_BYTES, n);
+    if (r->mode == CARRY)
+        for (int c = 0; c < r->e->carries; c++)
+            for (int v = 0; v < vectors; v++)
+                x[v] = X(add)(X(get)(r->e->carry[c], o + v * LANE_BYTES, n), x[v]);
+    if (scale == MULTIPLY)
+        for (int v = 0; v < vectors; v++)
+            x[v] = X(mul)(x[v], r->by);
+    if (scale == DIVIDE)
+        for (int v = 0; v < vectors; v++)
+            x[v] = X(div)(x[v], r->by);
 }
 
-ALWAYS void X(put)(void *const *to, int d, size_t o, size_t n, VECTOR x)
+ALWAYS void X(put)(const struct X(run) *r, VECTOR x, size_t o, size_t n)
 {
-    for (int i = 0; i < d; i++) {
+    for (int i = 0; i < r->destinations; i++) {
         if (n)
-            X(store_part)((char *)to[i] + o, x, n);
+            X(store_part)((char *)r->to[i] + o, x, n);
         else
-            X(store)((char *)to[i] + o, x);
+            X(store)((char *)r->to[i] + o, x);
     }
 }
 
-/* k and d are constants. Sources may be destinations: a block is read before it is written. */
-ALWAYS void X(pass)(void *const *to0, const void *const *from, size_t bytes, const struct extra *e, int k,
-                    int d, bool more)
+ALWAYS void X(one)(const struct X(run) *r, size_t o, size_t n)
 {
-    const void *s[PASS_SOURCES];
-    void *to[PASS_DESTINATIONS];
-    const VECTOR by = X(fill)(more ? (ELEMENT)e->by : (ELEMENT)0);
+    VECTOR x;
+
+    X(values)(r, &x, 1, o, n);
+    X(put)(r, X(quiet)(x), o, n);
+}
+
+/* A block is read before it is written: sources may be destinations. */
+ALWAYS void X(four)(const struct X(run) *r, size_t o)
+{
+    VECTOR x[4];
+
+    X(values)(r, x, 4, o, 0);
+    if (RR_UNLIKELY(X(any_nan)(x[0], x[1], x[2], x[3])))
+        for (int v = 0; v < 4; v++)
+            x[v] = X(quiet)(x[v]);
+    for (int v = 0; v < 4; v++)
+        X(put)(r, x[v], o + v * LANE_BYTES, 0);
+}
+
+ALWAYS void X(pass)(struct X(run) *r, void *const *to, const void *const *from, size_t bytes)
+{
     size_t o = 0;
 
-    for (int i = 0; i < k; i++)
-        s[i] = from[i];
-    for (int i = 0; i < d; i++)
-        to[i] = to0[i];
-    if (bytes >= 16 * LANE_BYTES && !(more && e->carries)) {
+    for (int i = 0; i < r->sources; i++)
+        r->s[i] = from[i];
+    for (int i = 0; i < r->destinations; i++)
+        r->to[i] = to[i];
+    if (r->mode != SUM)
+        r->by = X(fill)((ELEMENT)r->e->by);
+    if (bytes >= 16 * LANE_BYTES) {
         const size_t head = (0 - (uintptr_t)to[0]) % LANE_BYTES / sizeof(ELEMENT);
 
-        if (head > 0) { /* stores that cross lines cost more than one odd vector */
-            X(put)(to, d, 0, head, X(quiet)(X(value)(s, k, 0, head, e, more, by)));
-            o = head * sizeof(ELEMENT);
-        }
+        if (head > 0) /* stores that cross lines cost more than one odd vector */
+            X(one)(r, 0, head);
+        o = head * sizeof(ELEMENT);
     }
-    for (; bytes - o >= 4 * LANE_BYTES; o += 4 * LANE_BYTES) {
-        VECTOR x0 = X(value)(s, k, o, 0, e, more, by);
-        VECTOR x1 = X(value)(s, k, o + LANE_BYTES, 0, e, more, by);
-        VECTOR x2 = X(value)(s, k, o + 2 * LANE_BYTES, 0, e, more, by);
-        VECTOR x3 = X(value)(s, k, o + 3 * LANE_BYTES, 0, e, more, by);
-
-        if (RR_UNLIKELY(X(any_nan)(x0, x1, x2, x3))) {
-            x0 = X(quiet)(x0);
-            x1 = X(quiet)(x1);
-            x2 = X(quiet)(x2);
-            x3 = X(quiet)(x3);
-        }
-        X(put)(to, d, o, 0, x0);
-        X(put)(to, d, o + LANE_BYTES, 0, x1);
-        X(put)(to, d, o + 2 * LANE_BYTES, 0, x2);
-        X(put)(to, d, o + 3 * LANE_BYTES, 0, x3);
-    }
+    for (; bytes - o >= 4 * LANE_BYTES; o += 4 * LANE_BYTES)
+        X(four)(r, o);
     for (; bytes - o >= LANE_BYTES; o += LANE_BYTES)
-        X(put)(to, d, o, 0, X(quiet)(X(value)(s, k, o, 0, e, more, by)));
-    if (o < bytes) {
-        const size_t n = (bytes - o) / sizeof(ELEMENT);
-
-        X(put)(to, d, o, n, X(quiet)(X(value)(s, k, o, n, e, more, by)));
-    }
+        X(one)(r, o, 0);
+    if (o < bytes)
+        X(one)(r, o, (bytes - o) / sizeof(ELEMENT));
 }
 
-#define PASS(k, d)                                                                                      \
-    static void X(sum_##k##_##d)(void *const *to, const void *const *from, size_t bytes,                \
-                                 const struct extra *e)                                                 \
+#define PASS(word, how, k, d)                                                                           \
+    static void X(word##_##k##_##d)(void *const *to, const void *const *from, size_t bytes,             \
+                                    const struct extra *e)                                              \
     {                                                                                                   \
-        X(pass)(to, from, bytes, e, k, d, false);                                                       \
-    }                                                                                                   \
-    static void X(more_##k##_##d)(void *const *to, const void *const *from, size_t bytes,               \
-                                  const struct extra *e)                                                \
-    {                                                                                                   \
-        X(pass)(to, from, bytes, e, k, d, true);                                                        \
+        struct X(run) r;                                                                                \
+                                                                                                        \
+        r.sources = k;                                                                                  \
+        r.destinations = d;                                                                             \
+        r.mode = how;                                                                                   \
+        r.e = e;                                                                                        \
+        X(pass)(&r, to, from, bytes);                                                                   \
     }
-PASS(1, 1) PASS(1, 2) PASS(1, 3) PASS(1, 4)
-PASS(2, 1) PASS(2, 2) PASS(2, 3) PASS(2, 4)
-PASS(3, 1) PASS(3, 2) PASS(3, 3) PASS(3, 4)
-PASS(4, 1) PASS(4, 2) PASS(4, 3) PASS(4, 4)
-PASS(5, 1) PASS(6, 1) PASS(7, 1) PASS(8, 1)
+#define ROW(word, mode, k) \
+    PASS(word, mode, k, 1) PASS(word, mode, k, 2) PASS(word, mode, k, 3) PASS(word, mode, k, 4)
+#define TABLE(word, mode) ROW(word, mode, 1) ROW(word, mode, 2) ROW(word, mode, 3) ROW(word, mode, 4)
+TABLE(sum, SUM)
+TABLE(multiply, MULTIPLY)
+TABLE(divide, DIVIDE)
+PASS(sum, SUM, 5, 1)
+PASS(sum, SUM, 6, 1)
+PASS(sum, SUM, 7, 1)
+PASS(sum, SUM, 8, 1)
+PASS(carry, CARRY, 4, 1)
+PASS(carry, CARRY, 5, 1)
+PASS(carry, CARRY, 6, 1)
+PASS(carry, CARRY, 7, 1)
+PASS(carry, CARRY, 8, 1)
 #undef PASS
+#undef ROW
+#undef TABLE
 
 typedef void (*X(pass_fn))(void *const *to, const void *const *from, size_t bytes, const struct extra *e);
 
 #define ROW(word, k) { X(word##_##k##_1), X(word##_##k##_2), X(word##_##k##_3), X(word##_##k##_4) }
-static const X(pass_fn) X(narrow)[2][4][4] = { /* [extra][sources - 1][destinations - 1] */
-    { ROW(sum, 1), ROW(sum, 2), ROW(sum, 3), ROW(sum, 4) },
-    { ROW(more, 1), ROW(more, 2), ROW(more, 3), ROW(more, 4) },
+#define TABLE(word) { ROW(word, 1), ROW(word, 2), ROW(word, 3), ROW(word, 4) }
+static const X(pass_fn) X(narrow)[MODES][4][4] = { /* [scale][sources - 1][destinations - 1] */
+    TABLE(sum), TABLE(multiply), TABLE(divide)
 };
 #undef ROW
-static const X(pass_fn) X(wide)[2][5] = { /* [extra][sources - 4], one destination */
+#undef TABLE
+static const X(pass_fn) X(wide)[2][5] = { /* [carries or scales][sources - 4], one destination */
     { X(sum_4_1), X(sum_5_1), X(sum_6_1), X(sum_7_1), X(sum_8_1) },
-    { X(more_4_1), X(more_5_1), X(more_6_1), X(more_7_1), X(more_8_1) },
+    { X(carry_4_1), X(carry_5_1), X(carry_6_1), X(carry_7_1), X(carry_8_1) },
 };
 
 /* Sums one tile of more than four sources. s is already at the tile. */
 static void X(tree)(void *to, const void *const *s, int k, size_t bytes, const struct extra *last)
 {
     char tile[STACK_TILES][TILE_BYTES] __attribute__((aligned(RR_LINE)));
-    int q = 4, depth = 0;
+    struct extra e = { .scale = SUM };
+    int q = 4, depth = 0, groups, pairs;
 
     while (q * 2 < k)
-        q *= 2;                      /* a full tree of 2q is q pairs: k is 5 to 8 for each four leaves */
-
-    const int groups = q / 4, pairs = k - q;
-    struct extra e = { 0 };
-
+        q *= 2; /* where k is a power of two itself, all leaves are pairs */
+    groups = q / 4;
+    pairs = k - q;
     for (int g = 0; g < groups; g++) {
         const int left = pairs - 4 * g, paired = left < 0 ? 0 : left > 4 ? 4 : left;
         const bool ends = g == groups - 1;
@@ -199,7 +229,7 @@ static void X(tree)(void *to, const void *const *s, int k, size_t bytes, const s
         for (int carry = g; carry & 1; carry >>= 1)
             e.carry[e.carries++] = tile[--depth];
         into = ends ? to : tile[depth++];
-        X(wide)[e.carries > 0 || e.scale][paired](&into, s, bytes, &e);
+        X(wide)[e.carries > 0 || e.scale != SUM][paired](&into, s, bytes, &e);
         s += 4 + paired;
     }
 }
@@ -240,16 +270,19 @@ static void X(tiles)(const struct rr_reduce *r, void *const *destination, const 
 
 static void X(reduce)(const struct rr_reduce *r, void *const *destination, const void *const *source)
 {
-    const uint64_t mode = fpmode_enter();
+    const uint64_t fpmode = fpmode_enter();
+    const size_t bytes = r->count * sizeof(ELEMENT);
+    const int k = r->sources, d = r->destinations;
     struct extra e;
 
     extra_init(&e, r->divisor);
-    if (RR_LIKELY(r->sources <= 4 && r->destinations <= PASS_DESTINATIONS))
-        X(narrow)[e.scale][r->sources - 1][r->destinations - 1](destination, source,
-                                                              r->count * sizeof(ELEMENT), &e);
+    if (RR_LIKELY(k <= 4 && d <= PASS_DESTINATIONS))
+        X(narrow)[e.scale][k - 1][d - 1](destination, source, bytes, &e);
+    else if (k > 4 && k <= PASS_SOURCES && d == 1)
+        X(wide)[e.scale != SUM][k - 4](destination, source, bytes, &e);
     else
         X(tiles)(r, destination, source, &e);
-    fpmode_leave(mode);
+    fpmode_leave(fpmode);
 }
 
 #undef ELEMENT
