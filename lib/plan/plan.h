@@ -115,8 +115,8 @@ int rr_add_await(struct rr_builder *b, enum rr_counter counter, const int16_t *p
 void rr_after(struct rr_builder *b, int step, int on, int back);       /* step waits for (on, s - back) */
 void rr_lag(struct rr_builder *b, int step, int lag);
 
-/* Takes the builder; adds the dependencies of message order; checks that each step's back-0
- * dependencies are on earlier steps. EINVAL, ENOMEM. */
+/* Takes the builder; adds the dependencies of message order; checks that every dependency points back in
+ * the order of turns, and without messages those with back <= 0 on earlier steps. EINVAL, ENOMEM. */
 int rr_plan_finish(struct rr_builder *b, struct rr_plan **plan);
 void rr_plan_free(struct rr_plan *plan);
 size_t rr_plan_bytes(const struct rr_plan *plan);                      /* what it holds, for the cache's bound */

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What rank 0 shows: nccl-tests' columns on stdout, one row as soon as it is measured, and the same
+ * results as JSON in a file, where asked for. */
+#include "bench.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+static double busbw_factor(const struct bench_rank *r)
+{
+    double n = r->size;
+
+    return r->options->collective == BENCH_ALLREDUCE ? 2 * (n - 1) / n : 1;
+}
+
+/* bytes per microsecond are MB/s */
+static double algbw_gbs(const struct bench_point *p, const struct bench_result *x)
+{
+    return x->median > 0 ? (double)p->bytes / x->median / 1e3 : 0;
+}
+
+static const char *memory_name(const struct bench_options *o)
+{
+    return o->symmetric ? "symmetric" : "ordinary";
+}
+
+static void head(const struct bench_rank *r)
+{
+    const struct bench_options *o = r->options;
+    const char *more = o->percentiles ? "      p10      p90      p99    worst" : "";
+    char host[64] = "";
+
+    (void)gethostname(host, sizeof host - 1);
+    printf("# libringred %s, %s, %d ranks, rank 0 on %s, transport %s, %s memory\n", ringred_version(),
+           o->collective == BENCH_ALLREDUCE ? "allreduce" : "broadcast", r->size, host, o->transport,
+           memory_name(o));
+    printf("# time: the median call of the slowest rank; %s\n#\n",
+           o->check ? "results are checked before and after the timed calls" : "results are not checked");
+    printf("#%44s", "");
+    if (o->places & BENCH_OUT_OF_PLACE)
+        printf("   %-*s", 31 + (int)strlen(more), "out-of-place");
+    if (o->places & BENCH_IN_PLACE)
+        printf("   in-place");
+    printf("\n#%10s %12s %7s %6s %5s", "size", "count", "type", "redop", "root");
+    for (int i = BENCH_OUT_OF_PLACE; i <= BENCH_IN_PLACE; i++)
+        if (o->places & i)
+            printf(" %9s %7s %7s%s %6s", "time", "algbw", "busbw", more, "#wrong");
+    printf("\n#%10s %12s %7s %6s %5s", "(B)", "(elements)", "", "", "");
+    for (int i = BENCH_OUT_OF_PLACE; i <= BENCH_IN_PLACE; i++)
+        if (o->places & i)
+            printf(" %9s %7s %7s%*s %6s", "(us)", "(GB/s)", "(GB/s)", (int)strlen(more), "", "");
+    printf("\n");
+    fflush(stdout);
+}
+
+bool bench_report_open(struct bench_report *report, const struct bench_rank *r)
+{
+    const char *path = r->options->json;
+
+    *report = (struct bench_report){ 0 };
+    if (path) {
+        report->json = fopen(path, "w");
+        if (!report->json) {
+            fprintf(stderr, "ringred-bench: cannot write %s: %s\n", path, strerror(errno));
+            return false;
+        }
+        fprintf(report->json, "{\"schema\":1,\"results\":[");
+    }
+    head(r);
+    return true;
+}
+
+static void json_row(struct bench_report *report, const struct bench_rank *r,
+                     const struct bench_point *p, const struct bench_result *x, bool in_place)
+{
+    const struct bench_options *o = r->options;
+    bool reduces = o->collective == BENCH_ALLREDUCE;
+
+    fprintf(report->json,
+            "%s\n{\"collective\":\"%s\",\"bytes\":%zu,\"dtype\":\"%s\",\"op\":\"%s\",\"root\":%d,"
+            "\"ranks\":%d,\"transport\":\"%s\",\"memory\":\"%s\",\"in_place\":%s,\"iters\":%ld,"
+            "\"wrong\":%.0f,\"time_us\":{\"median\":%.3f,\"p10\":%.3f,\"p90\":%.3f,\"p99\":%.3f,"
+            "\"mean\":%.3f,\"max\":%.3f},\"algbw_gbs\":%.4f,\"busbw_gbs\":%.4f}",
+            report->rows++ ? "," : "", reduces ? "allreduce" : "broadcast", p->bytes,
+            bench_type_long(p->type), reduces ? bench_op_name(p->op) : "none", reduces ? -1 : o->root,
+            r->size, o->transport, memory_name(o), in_place ? "true" : "false", x->calls,
+            x->wrong < 0 ? 0 : x->wrong, x->median, x->p10, x->p90, x->p99, x->mean, x->worst,
+            algbw_gbs(p, x), algbw_gbs(p, x) * busbw_factor(r));
+    fflush(report->json);
+}
+
+static void half_row(struct bench_report *report, const struct bench_rank *r,
+                     const struct bench_point *p, const struct bench_result *x, bool in_place)
+{
+    double busbw = algbw_gbs(p, x) * busbw_factor(r);
+
+    printf(" %9.2f %7.2f %7.2f", x->median, algbw_gbs(p, x), busbw);
+    if (r->options->percentiles)
+        printf(" %8.2f %8.2f %8.2f %8.2f", x->p10, x->p90, x->p99, x->worst);
+    if (x->wrong < 0)
+        printf(" %6s", "N/A");
+    else
+        printf(" %6.0f", x->wrong);
+    report->busbw_sum += busbw;
+    report->wrong += x->wrong > 0 ? x->wrong : 0;
+    report->points++;
+    if (report->json)
+        json_row(report, r, p, x, in_place);
+}
+
+void bench_report_row(struct bench_report *report, const struct bench_rank *r,
+                      const struct bench_point *p, const struct bench_result *out,
+                      const struct bench_result *in)
+{
+    bool reduces = r->options->collective == BENCH_ALLREDUCE;
+
+    printf(" %10zu %12zu %7s %6s %5d", p->bytes, p->count, bench_type_name(p->type),
+           reduces ? bench_op_name(p->op) : "none", reduces ? -1 : r->options->root);
+    if (out)
+        half_row(report, r, p, out, false);
+    if (in)
+        half_row(report, r, p, in, true);
+    printf("\n");
+    fflush(stdout);
+}
+
+bool bench_report_close(struct bench_report *report, const struct bench_rank *r)
+{
+    bool written = true;
+
+    printf("# Out of bounds values : %.0f %s\n", report->wrong, report->wrong > 0 ? "FAILED" : "OK");
+    printf("# Avg bus bandwidth    : %.4f\n#\n",
+           report->points ? report->busbw_sum / (double)report->points : 0.0);
+    fflush(stdout);
+    if (report->json) {
+        fprintf(report->json, "\n]}\n");
+        written = !ferror(report->json);
+        if (fclose(report->json) || !written) {
+            fprintf(stderr, "ringred-bench: could not write all of %s\n", r->options->json);
+            written = false;
+        }
+    }
+    return written;
+}

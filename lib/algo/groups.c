@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who works with whom. */
+#include "algo/parts.h"
+
+static int group_of(const struct rr_layout *layout, int me, int host, struct rr_group *g)
+{
+    g->n = 0;
+    for (int r = 0; r < layout->ranks; r++) {
+        if (host >= 0 && layout->host[r] != host)
+            continue;
+        if (g->n == RR_MOST)
+            return RINGRED_EINVAL;
+        if (r == me)
+            g->mine = g->n;
+        g->rank[g->n++] = (int16_t)r;
+    }
+    return 0;
+}
+
+int rr_group_all(const struct rr_layout *layout, int me, struct rr_group *g)
+{
+    return group_of(layout, me, -1, g);
+}
+
+int rr_group_host(const struct rr_layout *layout, int me, struct rr_group *g)
+{
+    return group_of(layout, me, layout->host[me], g);
+}
+
+void rr_others_of(const struct rr_group *g, struct rr_others *others)
+{
+    others->n = g->n - 1;
+    for (int j = 1; j < g->n; j++) {
+        int i = (g->mine + j) % g->n;
+        others->index[j - 1] = i;
+        others->rank[j - 1] = g->rank[i];
+    }
+}
+
+int rr_alone(const char *name, struct rr_plan **plan)
+{
+    struct rr_builder *b = rr_builder_new(1, 0, name);
+    if (!b)
+        return RINGRED_ENOMEM;
+
+    struct rr_span out = rr_span_whole(RR_OUT, 0);
+    rr_add_copy(b, rr_span_whole(RR_IN, 0), &out, 1, 0);
+    return rr_plan_finish(b, plan);
+}
+
+RR_BUILDER(rr_build_copy)
+{
+    (void)me;   /* there is only rank 0 */
+    (void)root;
+    return layout->ranks == 1 ? rr_alone("copy", plan) : RINGRED_EINVAL;
+}

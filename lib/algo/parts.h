@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pieces that several algorithms are put together from. Inside the algo room only. */
+#ifndef RR_ALGO_PARTS_H
+#define RR_ALGO_PARTS_H
+
+#include "algo/algo.h"
+#include "reduce/reduce.h"
+
+#define RR_MOST RR_REDUCE_SOURCES /* ranks that one step can name */
+
+/* ---- groups (groups.c) ---- */
+
+/* Ranks that do something together, in order, and which of them I am. */
+struct rr_group {
+    int n, mine;
+    int16_t rank[RR_MOST];
+};
+
+/* The group's ranks without me, the one behind me first, so that not all turn to the same one. */
+struct rr_others {
+    int n;
+    int16_t rank[RR_MOST];
+    int index[RR_MOST]; /* of that rank in the group */
+};
+
+/* All ranks; the ranks of my host. EINVAL: more than RR_MOST. */
+int rr_group_all(const struct rr_layout *layout, int me, struct rr_group *g);
+int rr_group_host(const struct rr_layout *layout, int me, struct rr_group *g);
+void rr_others_of(const struct rr_group *g, struct rr_others *others);
+
+/* The same cut of another buffer. */
+static inline struct rr_span rr_at(struct rr_span shape, enum rr_place place, int rank)
+{
+    shape.place = (uint8_t)place;
+    shape.rank = (int16_t)rank;
+    return shape;
+}
+
+/* A plan of one copy from input to output: what is left of every algorithm for one rank. */
+int rr_alone(const char *name, struct rr_plan **plan);
+
+/* ---- shared memory (shm.c) ---- */
+
+struct rr_published {
+    int first, await; /* its first step; the step after which everybody's input can be read */
+};
+/* Puts the others' blocks of my input where they can read them; waits until all have done so. */
+struct rr_published rr_shm_publish(struct rr_builder *b, const struct rr_group *g);
+
+/* The places where one block of the result goes: my output, every window, my stage (flag
+ * RR_PRIVATE_OUT belongs to it). Room for RR_MOST + 1; returns how many. */
+int rr_shm_outputs(const struct rr_group *g, struct rr_span shape, struct rr_span *spans);
+
+/* Says that my block of the result is out, waits for the others and fetches theirs where they could
+ * not put it. Returns the step that says so: it must wait for whatever writes the block. */
+int rr_shm_collect(struct rr_builder *b, const struct rr_group *g, struct rr_published in, int lag);
+
+/* The leader hands `from`, there once step `after` is done (-1: from the start), to its host. With
+ * `windows`, `from` is its input, read from its window if it has one; else its stage is read. */
+void rr_shm_serve(struct rr_builder *b, const struct rr_group *g, struct rr_span from, bool windows,
+                  int after);
+void rr_shm_fetch(struct rr_builder *b, const struct rr_group *g, int leader, bool windows);
+
+/* ---- links (direct.c) ---- */
+
+/* A sum over a group. in[i]: my summand of member i's block, there once step ready[i] is done (-1: from
+ * the start); a one-shot has one block, in[0]. `outs`: where the sum goes, whole, my own output first. */
+struct rr_exchange {
+    const struct rr_group *group;
+    const struct rr_span *in;
+    const int *ready;
+    const struct rr_span *outs;
+    int n_outs;
+    unsigned flags;
+};
+/* Which steps did it. Sends and receives alternate: the i-th is step send0 + 2 * i, recv0 + 2 * i. */
+struct rr_exchanged {
+    int send0, sends; /* to members mine + 1, mine + 2, ...; these and `sum` read `in` */
+    int sum;          /* writes the sum, in a two-shot my block of it */
+    int recv0, recvs; /* two-shot: these bring the other blocks, of members mine - 1, mine - 2, ... */
+};
+struct rr_exchanged rr_direct_oneshot(struct rr_builder *b, const struct rr_exchange *e);
+struct rr_exchanged rr_direct_twoshot(struct rr_builder *b, const struct rr_exchange *e);
+
+/* ---- trees and rounds (binomial.c, dissemination.c) ---- */
+
+/* Where a member of a binomial tree gets its data from and hands it to. Member 0 is the root. */
+struct rr_binomial {
+    int parent; /* -1: the root */
+    int children, child[16]; /* the deepest subtree first */
+};
+struct rr_binomial rr_binomial_of(int n, int member);
+
+/* Rounds of a barrier between n members; rank NULL: member i is rank i. Starts after step `ready`
+ * (-1: at once). Returns the last step, `ready` if there is none. */
+int rr_disseminate(struct rr_builder *b, const int16_t *rank, int n, int mine, int ready);
+
+/* ---- the builders, a file for each family ---- */
+#define RR_BUILDER(name) int name(const struct rr_layout *layout, int me, int root, struct rr_plan **plan)
+RR_BUILDER(rr_build_copy);
+RR_BUILDER(rr_build_shm_oneshot);
+RR_BUILDER(rr_build_shm_twoshot);
+RR_BUILDER(rr_build_oneshot);
+RR_BUILDER(rr_build_twoshot);
+RR_BUILDER(rr_build_ring);
+RR_BUILDER(rr_build_doubling);
+RR_BUILDER(rr_build_hierarchical);
+RR_BUILDER(rr_build_shm_broadcast);
+RR_BUILDER(rr_build_binomial);
+RR_BUILDER(rr_build_hier_broadcast);
+RR_BUILDER(rr_build_shm_barrier);
+RR_BUILDER(rr_build_dissemination);
+RR_BUILDER(rr_build_hier_barrier);
+
+#endif

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What build.c collects and finish.c turns into a plan. Inside the plan room only. */
+#ifndef RR_PLAN_BUILDER_H
+#define RR_PLAN_BUILDER_H
+
+#include "plan/plan.h"
+
+/* An array that grows. */
+struct rr_list {
+    void *at;
+    size_t used, room, item_bytes;
+};
+
+/* A dependency as it was asked for: steps get theirs in any order, finish.c sorts them. */
+struct rr_wait {
+    uint32_t step;
+    struct rr_dep dep;
+};
+
+struct rr_builder {
+    int ranks, me;
+    int failed; /* the first failure; everything after it is ignored */
+    const char *name;
+    struct rr_list steps, spans, waits, peers, temps;
+};
+
+/* `n` more items at the end, zeroed; NULL: no memory. */
+void *rr_list_add(struct rr_list *l, size_t n);
+void rr_builder_free(struct rr_builder *b);
+
+#endif

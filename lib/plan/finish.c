@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Turns what a builder collected into a plan: adds the dependencies that keep messages in order,
+ * checks that the order of turns is one in which the plan can run, and packs everything into one
+ * piece of memory.
+ *
+ * The order of turns: turn i runs (x, i - lag of x) for all x in program order. Instances that do not
+ * exist (before the first segment, after the last) are left out. Every dependency must point
+ * backwards in it, so a rank by itself can always go on; whether ranks can go on together is what the
+ * prover shows. */
+#include "plan/builder.h"
+
+#include <string.h>
+
+/* ---- message order ---- */
+
+/* Steps of one link and one direction, in program order. */
+struct group {
+    const uint16_t *step;
+    size_t n;
+};
+
+/* Instance i of the group must follow its neighbour in the order of turns. That neighbour may not
+ * exist for some segments (it starts later, or has ended), and then the one before it counts; so
+ * there is one dependency for each lag that occurs, on the nearest step with it. A step of the same
+ * lag earlier in the turn exists whenever we do, and is preceded by all the rest. */
+static void order_one(struct rr_builder *b, const struct group *g, size_t i)
+{
+    const struct rr_step *steps = b->steps.at;
+    int lag = steps[g->step[i]].lag;
+    bool seen[UINT8_MAX + 1] = { false };
+
+    for (size_t d = 1; d < g->n; d++) {
+        bool turn_before = d > i;
+        size_t j = turn_before ? i + g->n - d : i - d;
+        int other = steps[g->step[j]].lag;
+
+        if (!seen[other])
+            rr_after(b, g->step[i], g->step[j], other - lag + (turn_before ? 1 : 0));
+        seen[other] = true;
+        if (other == lag && !turn_before)
+            return;
+    }
+}
+
+static size_t link_of(const struct rr_step *s, int ranks)
+{
+    return (size_t)(s->kind == RR_STEP_SEND ? 0 : ranks) + (size_t)s->peer;
+}
+
+static bool is_message(const struct rr_step *s)
+{
+    return s->kind == RR_STEP_SEND || s->kind == RR_STEP_RECV;
+}
+
+/* Sorts the message steps by link and direction (counting sort: start[l] is where link l begins). */
+static void sort_by_link(const struct rr_builder *b, size_t *start, uint16_t *sorted)
+{
+    const struct rr_step *steps = b->steps.at;
+    size_t links = 2 * (size_t)b->ranks;
+
+    for (size_t x = 0; x < b->steps.used; x++)
+        if (is_message(&steps[x]))
+            start[link_of(&steps[x], b->ranks) + 2]++;
+    for (size_t l = 2; l < links + 2; l++)
+        start[l] += start[l - 1];
+    for (size_t x = 0; x < b->steps.used; x++)
+        if (is_message(&steps[x]))
+            sorted[start[link_of(&steps[x], b->ranks) + 1]++] = (uint16_t)x;
+}
+
+static void order_messages(struct rr_builder *b)
+{
+    size_t links = 2 * (size_t)b->ranks;
+    size_t *start = rr_alloc(links + 2, sizeof *start);
+    uint16_t *sorted = rr_alloc(b->steps.used + 1, sizeof *sorted);
+
+    if (!start || !sorted) {
+        b->failed = RINGRED_ENOMEM;
+    } else {
+        sort_by_link(b, start, sorted);
+        for (size_t l = 0; l < links; l++) {
+            struct group g = { .step = sorted + start[l], .n = start[l + 1] - start[l] };
+            for (size_t i = 0; i < g.n; i++)
+                order_one(b, &g, i);
+        }
+    }
+    rr_free(start);
+    rr_free(sorted);
+}
+
+/* ---- checks ---- */
+
+/* Backwards in the order of turns; and in a plan without messages, which with a single segment is run
+ * straight down the program, backwards in the program too (then all `back` of 0 or less are alike). */
+static bool points_back(const struct rr_step *steps, const struct rr_wait *w, bool linked)
+{
+    const struct rr_step *x = &steps[w->step], *t = &steps[w->dep.step];
+    int turn = t->lag - w->dep.back;
+
+    if (turn > x->lag || (turn == x->lag && w->dep.step >= w->step))
+        return false;
+    return linked || w->dep.back > 0 || w->dep.step < w->step;
+}
+
+static int check(const struct rr_builder *b)
+{
+    const struct rr_step *steps = b->steps.at;
+    const struct rr_wait *waits = b->waits.at;
+    unsigned signalled = 0;
+    bool linked = false;
+
+    for (size_t x = 0; x < b->steps.used; x++)
+        linked = linked || is_message(&steps[x]);
+    for (size_t i = 0; i < b->waits.used; i++)
+        if (!points_back(steps, &waits[i], linked))
+            return RINGRED_EINVAL;
+    for (size_t x = 0; x < b->steps.used; x++) {
+        if (steps[x].kind != RR_STEP_SIGNAL)
+            continue;
+        if (steps[x].counter >= RR_COUNTERS || signalled >> steps[x].counter & 1)
+            return RINGRED_EINVAL; /* a counter says one thing only */
+        signalled |= 1u << steps[x].counter;
+    }
+    return 0;
+}
+
+/* ---- packing ---- */
+
+/* One dependency per step waited for: the one that asks for most. */
+static void add_dep(struct rr_plan *p, struct rr_step *x, const struct rr_dep *d)
+{
+    struct rr_dep *mine = p->dep + x->dep;
+
+    for (int i = 0; i < x->deps; i++)
+        if (mine[i].step == d->step) {
+            if (d->back < mine[i].back)
+                mine[i].back = d->back;
+            return;
+        }
+    mine[x->deps++] = *d;
+}
+
+/* Room for each step's dependencies was counted; what merging left empty is squeezed out. */
+static void pack_deps(struct rr_plan *p, const struct rr_builder *b)
+{
+    const struct rr_wait *waits = b->waits.at;
+    uint32_t next = 0;
+
+    for (size_t i = 0; i < b->waits.used; i++)
+        p->step[waits[i].step].dep++;
+    for (uint32_t x = 0; x < p->steps; x++) {
+        uint32_t n = p->step[x].dep;
+        p->step[x].dep = next;
+        next += n;
+    }
+    for (size_t i = 0; i < b->waits.used; i++)
+        add_dep(p, &p->step[waits[i].step], &waits[i].dep);
+
+    next = 0;
+    for (uint32_t x = 0; x < p->steps; x++) {
+        struct rr_step *s = &p->step[x];
+        memmove(p->dep + next, p->dep + s->dep, s->deps * sizeof *p->dep);
+        s->dep = next;
+        next += s->deps;
+    }
+    p->deps = next;
+}
+
+static void describe(struct rr_plan *p)
+{
+    for (uint32_t x = 0; x < p->steps; x++) {
+        const struct rr_step *s = &p->step[x];
+        p->shared = p->shared || s->kind == RR_STEP_SIGNAL || s->kind == RR_STEP_AWAIT;
+        p->linked = p->linked || is_message(s);
+        if (s->lag > p->most_lag)
+            p->most_lag = s->lag;
+    }
+}
+
+static void *take(char **at, const struct rr_list *l)
+{
+    void *mine = *at;
+
+    if (l->used > 0)
+        memcpy(mine, l->at, l->used * l->item_bytes);
+    *at += rr_round_up(l->used * l->item_bytes, 16);
+    return mine;
+}
+
+static size_t list_bytes(const struct rr_list *l)
+{
+    return rr_round_up(l->used * l->item_bytes, 16);
+}
+
+/* Everything a plan holds lies behind it in one allocation. */
+static struct rr_plan *pack(const struct rr_builder *b)
+{
+    size_t head = rr_round_up(sizeof(struct rr_plan), 16);
+    size_t dep_bytes = rr_round_up(b->waits.used * sizeof(struct rr_dep), 16);
+    char *at = rr_alloc(1, head + list_bytes(&b->steps) + list_bytes(&b->spans) + dep_bytes +
+                               list_bytes(&b->peers) + list_bytes(&b->temps));
+    if (!at)
+        return NULL;
+
+    struct rr_plan *p = (void *)at;
+    at += head;
+    p->ranks = b->ranks;
+    p->me = b->me;
+    p->name = b->name;
+    p->steps = (uint32_t)b->steps.used;
+    p->spans = (uint32_t)b->spans.used;
+    p->peers = (uint32_t)b->peers.used;
+    p->temps = (uint32_t)b->temps.used;
+    p->step = take(&at, &b->steps);
+    p->span = take(&at, &b->spans);
+    p->temp = take(&at, &b->temps);
+    p->peer = take(&at, &b->peers);
+    p->dep = (void *)at;
+    p->tree = true;
+    pack_deps(p, b);
+    describe(p);
+    return p;
+}
+
+int rr_plan_finish(struct rr_builder *b, struct rr_plan **plan)
+{
+    int rc = b ? b->failed : RINGRED_ENOMEM;
+
+    if (rc == 0) {
+        order_messages(b);
+        rc = b->failed;
+    }
+    if (rc == 0)
+        rc = check(b);
+    if (rc == 0) {
+        struct rr_plan *p = pack(b);
+        if (p)
+            *plan = p;
+        else
+            rc = RINGRED_ENOMEM;
+    }
+    rr_builder_free(b);
+    return rc;
+}
+
+void rr_plan_free(struct rr_plan *plan)
+{
+    rr_free(plan);
+}
+
+size_t rr_plan_bytes(const struct rr_plan *p)
+{
+    return sizeof *p + p->steps * sizeof *p->step + p->spans * sizeof *p->span +
+           p->deps * sizeof *p->dep + p->peers * sizeof *p->peer + p->temps * sizeof *p->temp;
+}

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Chooses the kernels of this machine, once per process: the only place that asks the CPU. A plain
+ * x86-64 runs the reference; AVX2 and AVX-512 are used where both the CPU and the system offer them. */
+#include "reduce/kernels.h"
+
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+struct family {
+    const char *name;
+    rr_reduce_fn sum[2]; /* float32, float64 */
+    rr_copy_fn copy;     /* NULL: memcpy */
+};
+
+enum { HAS_AVX2 = 1, HAS_AVX512 = 2, LIKES_AVX512 = 4, ASKED = 8 };
+
+static const struct family plain = { "c", { rr_reduce_ref_float32, rr_reduce_ref_float64 }, NULL };
+#if defined(__x86_64__)
+static const struct family avx2 = { "avx2", { rr_reduce_avx2_float32, rr_reduce_avx2_float64 }, rr_copy_avx2 };
+static const struct family avx512 = { "avx512",
+                                      { rr_reduce_avx512_float32, rr_reduce_avx512_float64 },
+                                      rr_copy_avx512 };
+
+/* Which register files the system saves: XCR0. Only after CPUID has said OSXSAVE. */
+static unsigned saved_state(void)
+{
+    unsigned low, high;
+
+    __asm__ __volatile__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return low;
+}
+
+static unsigned ask_cpu(void)
+{
+    const unsigned sse_avx = 0x6, opmask_zmm = 0xe0;
+    unsigned a, b, c, d, has = ASKED, state;
+
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE) || !(c & bit_AVX))
+        return has;
+    state = saved_state();
+    if ((state & sse_avx) != sse_avx || !__get_cpuid_count(7, 0, &a, &b, &c, &d))
+        return has;
+    if (b & bit_AVX2)
+        has |= HAS_AVX2;
+    if ((b & bit_AVX512F) && (state & opmask_zmm) == opmask_zmm)
+        has |= HAS_AVX512;
+    /* The first generations with AVX-512 slow their clock for it; those that came after have VBMI2. */
+    if ((has & HAS_AVX512) && (c & bit_AVX512VBMI2))
+        has |= LIKES_AVX512;
+    return has;
+}
+
+static unsigned cpu_has(void)
+{
+    static atomic_uint known; /* relaxed: every thread finds the same */
+    unsigned has = atomic_load_explicit(&known, memory_order_relaxed);
+
+    if (RR_UNLIKELY(has == 0)) {
+        has = ask_cpu(); /* traps in virtual machines: tens of microseconds */
+        atomic_store_explicit(&known, has, memory_order_relaxed);
+    }
+    return has;
+}
+
+static const struct family *best(void)
+{
+    const unsigned has = cpu_has();
+
+    return (has & LIKES_AVX512) ? &avx512 : (has & HAS_AVX2) ? &avx2 : &plain;
+}
+
+static const struct family *named(const char *name)
+{
+    if (strcmp(name, avx512.name) == 0)
+        return (cpu_has() & HAS_AVX512) ? &avx512 : NULL;
+    if (strcmp(name, avx2.name) == 0)
+        return (cpu_has() & HAS_AVX2) ? &avx2 : NULL;
+    return strcmp(name, plain.name) == 0 ? &plain : NULL;
+}
+
+#else
+static const struct family neon = { "neon", { rr_reduce_neon_float32, rr_reduce_neon_float64 }, NULL };
+
+static const struct family *best(void)
+{
+    return &neon; /* part of the architecture */
+}
+
+static const struct family *named(const char *name)
+{
+    if (strcmp(name, neon.name) == 0)
+        return &neon;
+    return strcmp(name, plain.name) == 0 ? &plain : NULL;
+}
+#endif
+
+static rr_reduce_fn kernel_of(const struct family *f, int type, int op)
+{
+    if (f == NULL || (op != RINGRED_SUM && op != RINGRED_AVG))
+        return NULL;
+    return type == RINGRED_FLOAT32 ? f->sum[0] : type == RINGRED_FLOAT64 ? f->sum[1] : NULL;
+}
+
+rr_reduce_fn rr_reduce_kernel(int type, int op)
+{
+    return kernel_of(best(), type, op);
+}
+
+rr_reduce_fn rr_reduce_reference(int type, int op)
+{
+    return kernel_of(&plain, type, op);
+}
+
+rr_reduce_fn rr_reduce_named(const char *name, int type, int op)
+{
+    return kernel_of(named(name), type, op);
+}
+
+const char *rr_reduce_name(void)
+{
+    return best()->name;
+}
+
+void rr_copy(void *to, const void *from, size_t bytes)
+{
+    const rr_copy_fn wide = bytes < 256 ? NULL : best()->copy;
+
+    if (wide)
+        wide(to, from, bytes);
+    else if (bytes > 0)
+        memcpy(to, from, bytes);
+}
+
+const char *rr_type_name(int type)
+{
+    return type == RINGRED_FLOAT32 ? "float32" : type == RINGRED_FLOAT64 ? "float64" : "?";
+}
+
+const char *rr_op_name(int op)
+{
+    return op == RINGRED_SUM ? "sum" : op == RINGRED_AVG ? "avg" : "?";
+}

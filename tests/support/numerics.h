@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the numbers of a collective must be, written a second time and plainly, without a line of lib/:
+ * one element after another, recursion over the tree, every operation forced to memory. Used by all
+ * tests that compare bits. Inputs are a function of seed, rank and position, so that each rank can
+ * work out what every other rank has put in. */
+#ifndef NUMERICS_H
+#define NUMERICS_H
+
+#include <ringred/types.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define NUMBERS_RANKS 256
+
+/* A small random number generator: equal seeds, equal numbers. */
+struct numbers_random {
+    uint64_t state;
+};
+uint64_t numbers_next(struct numbers_random *r);
+uint64_t numbers_below(struct numbers_random *r, uint64_t limit); /* 0 .. limit - 1 */
+/* From the environment variable RINGRED_TEST_SEED, else from the clock; prints it. */
+uint64_t numbers_seed(const char *test);
+
+/* Kinds of input. */
+enum numbers_kind {
+    NUMBERS_COUNTING, /* small whole numbers: every order gives the same sum */
+    NUMBERS_ROUNDING, /* finite, of mixed sign and size: another order gives other bits */
+    NUMBERS_WILD      /* those, and NaNs with payloads, infinities, denormals, zeros, huge numbers */
+};
+
+size_t numbers_bytes(int type); /* of an element */
+/* Elements first .. first + count - 1 of a rank's input, into any address. */
+void numbers_fill(void *to, int type, enum numbers_kind kind, uint64_t seed, int rank, size_t first,
+                  size_t count);
+
+/* The fold of k arrays in order, divided at the end if divisor > 1. No array may overlap `to`. */
+void numbers_fold(void *to, int type, const void *const *source, int k, uint32_t divisor, size_t count);
+
+/* Where ranks sit: rank r on host r / ranks_per_host. 0: all on one. */
+struct numbers_job {
+    int type, op, ranks, ranks_per_host;
+    bool portable;   /* numerics=portable: the tree over ranks whatever the hosts are */
+    enum numbers_kind kind;
+    uint64_t seed;
+};
+/* Elements first .. first + count - 1 of what every rank must receive from an allreduce. */
+void numbers_expect(void *to, const struct numbers_job *job, size_t first, size_t count);
+
+/* Compares bits; -1: equal, else the index of the first element that differs, with both in text. */
+long numbers_differ(const void *got, const void *want, int type, size_t count, char *text, size_t room);
+/* The same within an absolute error, where the order is free; NaN equals NaN. */
+long numbers_stray(const void *got, const void *want, int type, size_t count, double tolerance, char *text,
+                   size_t room);
+
+#endif
