@@ -111,13 +111,14 @@ RINGRED_API int32_t ringred_comm_size(const ringred_comm *comm);
 RINGRED_API int32_t ringred_comm_local_rank(const ringred_comm *comm); /* among the ranks of this host */
 RINGRED_API int32_t ringred_comm_local_size(const ringred_comm *comm);
 
-/* The failure that broke the communicator; code 0 if none did. */
+/* The failure that broke the communicator; if it is not broken, why the latest call was refused;
+ * code 0 if there is neither. */
 RINGRED_API int32_t ringred_comm_error(const ringred_comm *comm, ringred_error *error);
 
 /* What the communicator is made of and, for a call of `bytes` bytes, which plan would run, as JSON
  * text in the caller's buffer (cut to `room` bytes, always terminated). Not collective. Returns the
  * bytes that the whole text needs, without the terminator, or a negative status. */
-RINGRED_API int64_t ringred_comm_describe(const ringred_comm *comm, const char *collective, uint64_t bytes,
+RINGRED_API int64_t ringred_comm_describe(ringred_comm *comm, const char *collective, uint64_t bytes,
                                           char *text, size_t room);
 
 /* ---- memory ---- */

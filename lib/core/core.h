@@ -29,6 +29,7 @@ struct ringred_request {
 struct rr_choice {
     enum rr_algo algo;
     struct rr_program program;  /* .plan NULL: not possible with this layout */
+    size_t count, element_bytes, segment; /* what was chosen last; guarded by starting */
 };
 
 struct ringred_comm {
@@ -41,11 +42,14 @@ struct ringred_comm {
     struct rr_layout layout;
     int16_t *host;              /* [ranks], layout.host */
     bool all_local;             /* every rank shares memory with every other */
+    bool lane;                  /* small allreduces take the tiny lane */
+    int wish;                   /* the algorithm that the settings ask for and that is possible, or -1 */
     bool crowded;               /* more ranks on this machine than CPUs for them */
     struct rr_engine engine;
+    rr_reduce_fn kernel[8];     /* sum, by type */
     struct rr_choice allreduce[RR_ALGOS]; /* by algorithm; made with the communicator */
     struct rr_choice barrier;
-    struct rr_choice *broadcast;          /* [ranks] by root; made at first use */
+    struct rr_choice *broadcast;          /* [ranks] by root; made at first use, kept */
 
     /* starting: one thread at a time, the others get EBUSY */
     _Atomic uint32_t starting;
@@ -89,11 +93,17 @@ int rr_comm_run(ringred_comm *comm, const struct rr_call *call); /* start and wa
 int rr_request_wait(ringred_request *request, int64_t timeout_ns);
 
 /* Which plan a call runs, and in what segments. Depends only on what all ranks know. */
-struct rr_choice *rr_choose(ringred_comm *comm, const struct rr_call *call, size_t *segment, bool *lane,
-                            ringred_error *why);
+struct rr_choice *rr_choose(ringred_comm *comm, const struct rr_call *call, size_t *segment);
+int rr_plans_init(ringred_comm *comm, ringred_error *why);
+void rr_plans_done(ringred_comm *comm);
+int rr_plan_broadcast(ringred_comm *comm, int root, struct rr_choice *choice, ringred_error *why);
+void rr_choose_init(ringred_comm *comm); /* once, when the plans are there */
 
 /* Breaks the communicator: the first failure counts, here and on this host. Returns the code that counts. */
 int rr_comm_break(ringred_comm *comm, const ringred_error *why);
+int rr_comm_abort(ringred_comm *comm, const ringred_error *why); /* from any thread */
+int rr_comm_status(ringred_comm *comm); /* of a communicator that is not ready */
+bool rr_comm_set(ringred_comm *comm, enum rr_comm_state to); /* false: not a legal step */
 /* With progress owned: tells the peers if that is still to be done. */
 void rr_comm_tell(ringred_comm *comm);
 int rr_comm_refuse(ringred_comm *comm, int code, const char *format, ...) RR_PRINTF(3, 4);
@@ -105,10 +115,10 @@ struct rr_waiter {
     uint32_t turns;
 };
 /* After a turn in which nothing moved: spins, yields or sleeps, and looks after the peers now and then.
- * < 0: the communicator is broken (why written) or, ETIMEOUT, the deadline is over. */
-int rr_wait_turn(ringred_comm *comm, struct rr_waiter *w, const struct rr_run *run, int64_t deadline_ns,
+ * PENDING; 0: the run ended meanwhile; < 0: failed, why written; ETIMEOUT: the deadline is over. */
+int rr_wait_turn(ringred_comm *comm, struct rr_waiter *w, struct rr_run *run, int64_t deadline_ns,
                  ringred_error *why);
-int64_t rr_comm_describe(const ringred_comm *comm, const char *collective, uint64_t bytes, char *text,
+int64_t rr_comm_describe(ringred_comm *comm, const char *collective, uint64_t bytes, char *text,
                          size_t room);
 
 #endif

@@ -8,7 +8,7 @@
 
 #define KI ((size_t)1 << 10)
 
-/* Where one way of doing it becomes faster than the other, in bytes. */
+/* Where one way of doing it becomes faster than the other, in bytes; the tiny lane below that. */
 #define SHM_ONESHOT_MOST(n) ((n) == 2 ? 32 * KI : 8 * KI)
 #define LINK_ONESHOT_MOST(n) ((n) <= 2 ? 8 * KI : (n) <= 8 ? 16 * KI : 0)
 #define DOUBLING_MOST (32 * KI)
@@ -40,29 +40,31 @@ static enum rr_algo by_size(const ringred_comm *c, size_t bytes)
     return RR_ALGO_TWOSHOT;
 }
 
-/* The setting algorithm, where this layout can do it and the numerics allow it. */
-static enum rr_algo allreduce_algo(const ringred_comm *c, size_t bytes)
+static const struct wish {
+    const char *name;
+    enum rr_algo shared, linked;
+} wishes[] = {
+    { "oneshot", RR_ALGO_SHM_ONESHOT, RR_ALGO_ONESHOT },
+    { "twoshot", RR_ALGO_SHM_TWOSHOT, RR_ALGO_TWOSHOT },
+    { "ring", RR_ALGO_RING, RR_ALGO_RING },
+    { "doubling", RR_ALGO_DOUBLING, RR_ALGO_DOUBLING },
+    { "hierarchical", RR_ALGO_HIERARCHICAL, RR_ALGO_HIERARCHICAL },
+};
+
+void rr_choose_init(ringred_comm *c)
 {
-    static const struct {
-        const char *name;
-        enum rr_algo shared, linked;
-    } wishes[] = {
-        { "oneshot", RR_ALGO_SHM_ONESHOT, RR_ALGO_ONESHOT },
-        { "twoshot", RR_ALGO_SHM_TWOSHOT, RR_ALGO_TWOSHOT },
-        { "ring", RR_ALGO_RING, RR_ALGO_RING },
-        { "doubling", RR_ALGO_DOUBLING, RR_ALGO_DOUBLING },
-        { "hierarchical", RR_ALGO_HIERARCHICAL, RR_ALGO_HIERARCHICAL },
-    };
     const char *wish = rr_setting_text(&c->settings, RR_SET_ALGORITHM);
     bool fast = strcmp(rr_setting_text(&c->settings, RR_SET_NUMERICS), "fast") == 0;
 
+    c->lane = c->all_local && c->ranks > 1 && c->ranks <= RR_LANE_RANKS &&
+              (strcmp(wish, "auto") == 0 || strcmp(wish, "tiny") == 0);
+    c->wish = -1;
     for (size_t i = 0; i < sizeof wishes / sizeof *wishes; i++) {
         enum rr_algo algo = c->all_local ? wishes[i].shared : wishes[i].linked;
         if (strcmp(wish, wishes[i].name) == 0 && is_possible(c, algo) &&
             (fast || rr_algo_table[algo].tree))
-            return algo;
+            c->wish = (int)algo;
     }
-    return by_size(c, bytes);
 }
 
 static size_t preferred_segment(const ringred_comm *c, const struct rr_plan *plan)
@@ -93,21 +95,21 @@ static size_t fitted_segment(const ringred_comm *c, const struct rr_plan *plan, 
     return segment;
 }
 
-struct rr_choice *rr_choose(ringred_comm *c, const struct rr_call *call, size_t *segment, bool *lane,
-                            ringred_error *why)
+struct rr_choice *rr_choose(ringred_comm *c, const struct rr_call *call, size_t *segment)
 {
     size_t element_bytes = call->what == RR_BARRIER ? 1 : rr_type_bytes(call->type);
     struct rr_choice *choice = &c->barrier;
 
-    *lane = false;
     if (call->what == RR_ALLREDUCE)
-        choice = &c->allreduce[allreduce_algo(c, call->count * element_bytes)];
+        choice = &c->allreduce[c->wish >= 0 ? (enum rr_algo)c->wish
+                                            : by_size(c, call->count * element_bytes)];
     else if (call->what == RR_BROADCAST)
         choice = &c->broadcast[call->root];
-    if (!choice->program.plan) {
-        rr_fail(why, RINGRED_EINTERNAL, -1, 0, "there is no plan for this call");
-        return NULL;
+    if (choice->count != call->count || choice->element_bytes != element_bytes || !choice->segment) {
+        choice->count = call->count;
+        choice->element_bytes = element_bytes;
+        choice->segment = fitted_segment(c, choice->program.plan, call->count, element_bytes);
     }
-    *segment = fitted_segment(c, choice->program.plan, call->count, element_bytes);
+    *segment = choice->segment;
     return choice;
 }

@@ -45,7 +45,8 @@ struct rr_engine {
 };
 
 struct rr_run {
-    const struct rr_program *program;
+    struct rr_program *program;
+    size_t segment;                        /* elements, for rr_program_fit */
     struct rr_ask ask;
     const char *in;
     char *out;

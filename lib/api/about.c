@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The doors to memory and to what this library is. */
+#include "core/core.h"
+
+int32_t ringred_alloc(ringred_comm *comm, size_t bytes, void **memory)
+{
+    ringred_error why;
+
+    if (!comm || !memory)
+        return RINGRED_EINVAL;
+    if (comm->forks != rr_forks())
+        return RINGRED_EFORKED;
+    int rc = rr_heap_alloc(comm->engine.shared, bytes, memory, &why);
+    return rc < 0 ? rr_comm_refuse(comm, rc, "%s", why.text) : rc;
+}
+
+int32_t ringred_free(void *memory)
+{
+    return memory ? rr_heap_free(memory) : RINGRED_OK;
+}
+
+const char *ringred_version(void)
+{
+    return RINGRED_VERSION;
+}
+
+int32_t ringred_abi_version(void)
+{
+    return RINGRED_ABI_VERSION;
+}
+
+int64_t ringred_describe(char *text, size_t room)
+{
+    struct rr_text t = { text, room, 0 };
+    struct rr_settings settings;
+    ringred_error why;
+
+    if (room && !text)
+        return RINGRED_EINVAL;
+    if (room)
+        text[0] = 0;
+    rr_text_add(&t, "{\"version\":\"%s\",\"abi\":%d,\"plugin_abi\":%d,\"wire\":%d,\"kernels\":\"%s\",",
+                RINGRED_VERSION, RINGRED_ABI_VERSION, RINGRED_PLUGIN_ABI_VERSION, RR_WIRE_VERSION,
+                rr_reduce_name());
+    rr_text_add(&t, "\"compiler\":\"%s\",\"transports\":[{\"name\":\"self\",\"usable\":true},",
+                __VERSION__);
+    rr_text_add(&t, "{\"name\":\"shm\",\"usable\":true},{\"name\":\"tcp\",\"usable\":true},"
+                    "{\"name\":\"ofi\",\"usable\":false,\"why\":\"not in this release\"},"
+                    "{\"name\":\"nccl\",\"usable\":false,\"why\":\"not in this release\"}],");
+    if (rr_settings_load(&settings, NULL, &why) < 0) {
+        rr_text_add(&t, "\"error\":");
+        rr_text_add_json(&t, why.text);
+    } else {
+        rr_text_add(&t, "\"launcher\":");
+        rr_launch_describe(&settings, &t);
+        rr_text_add(&t, ",\"settings\":");
+        rr_settings_describe(&settings, &t);
+    }
+    rr_text_add(&t, "}");
+    return (int64_t)t.used;
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The doors to communicators: check arguments, convert, forward. */
+#include "core/core.h"
+
+#include <string.h>
+
+void ringred_config_init(ringred_config *config)
+{
+    if (config)
+        *config = (ringred_config){ .struct_size = sizeof *config, .rank = -1, .size = -1 };
+}
+
+/* A caller's struct of another size: what is missing is zero, what is too much must be zero. */
+static int read_config(const ringred_config *given, ringred_config *config, ringred_error *why)
+{
+    const unsigned char *bytes = (const unsigned char *)given;
+
+    ringred_config_init(config);
+    if (!given)
+        return 0;
+    if (given->struct_size < sizeof *config)
+        return rr_fail(why, RINGRED_EINVAL, -1, 0,
+                       "config.struct_size is %u; call ringred_config_init first (%zu)",
+                       given->struct_size, sizeof *config);
+    for (size_t i = sizeof *config; i < given->struct_size; i++)
+        if (bytes[i])
+            return rr_fail(why, RINGRED_EVERSION, -1, 0,
+                           "config has fields that are newer than this library (" RINGRED_VERSION ")");
+    memcpy(config, given, sizeof *config);
+    config->struct_size = sizeof *config;
+    if (config->rank < -1 || config->size < -1 || config->size == 0)
+        return rr_fail(why, RINGRED_EINVAL, -1, 0,
+                       "config has rank %d of size %d: give a rank from 0 to size - 1, or -1 for both",
+                       config->rank, config->size);
+    return 0;
+}
+
+int32_t ringred_comm_create(const ringred_config *given, ringred_comm **comm, ringred_error *why)
+{
+    ringred_config config;
+    ringred_error own;
+
+    if (!why)
+        why = &own;
+    ringred_error_init(why);
+    if (!comm)
+        return rr_fail(why, RINGRED_EINVAL, -1, 0, "comm is NULL: where should the communicator go?");
+    RR_TRY(read_config(given, &config, why));
+    return rr_comm_open(&config, comm, why);
+}
+
+int32_t ringred_comm_destroy(ringred_comm *comm)
+{
+    return comm ? rr_comm_close(comm) : RINGRED_OK;
+}
+
+int32_t ringred_comm_abort(ringred_comm *comm)
+{
+    ringred_error why;
+
+    if (!comm)
+        return RINGRED_EINVAL;
+    if (comm->forks != rr_forks())
+        return RINGRED_EFORKED;
+    rr_fail(&why, RINGRED_EABORTED, comm->rank, 0, "rank %d aborted the communicator", comm->rank);
+    return rr_comm_abort(comm, &why);
+}
+
+int32_t ringred_comm_rank(const ringred_comm *comm)
+{
+    return comm ? comm->rank : RINGRED_EINVAL;
+}
+
+int32_t ringred_comm_size(const ringred_comm *comm)
+{
+    return comm ? comm->ranks : RINGRED_EINVAL;
+}
+
+int32_t ringred_comm_local_rank(const ringred_comm *comm)
+{
+    return comm ? comm->local_rank : RINGRED_EINVAL;
+}
+
+int32_t ringred_comm_local_size(const ringred_comm *comm)
+{
+    return comm ? comm->local_ranks : RINGRED_EINVAL;
+}
+
+int32_t ringred_comm_error(const ringred_comm *comm, ringred_error *error)
+{
+    ringred_comm *c = (ringred_comm *)(uintptr_t)comm; /* its lock changes, it does not */
+
+    if (!comm || !error || error->struct_size < sizeof *error)
+        return RINGRED_EINVAL;
+    pthread_mutex_lock(&c->lock);
+    const ringred_error *which = c->fault.code ? &c->fault : &c->refused;
+    uint32_t size = error->struct_size;
+    if (which->code)
+        *error = *which;
+    else
+        ringred_error_init(error);
+    error->struct_size = size;
+    pthread_mutex_unlock(&c->lock);
+    return RINGRED_OK;
+}
+
+int64_t ringred_comm_describe(ringred_comm *comm, const char *collective, uint64_t bytes, char *text,
+                              size_t room)
+{
+    if (!comm || (room && !text))
+        return RINGRED_EINVAL;
+    return rr_comm_describe(comm, collective, bytes, text, room);
+}

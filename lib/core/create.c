@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Making and closing communicators: settings, rendezvous, who shares memory with whom, links, plans.
+ * What the ranks must agree on is exchanged and compared before the first collective. */
+#include "core/core.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define SCRATCH_BYTES ((size_t)8 << 20)
+#define CPUS 1024
+#define SPIN_NS 200000         /* a wake-up on another CPU costs 20 to 80 us (docs/ARCHITECTURE.md) */
+#define CROWDED_SPIN_NS 500000 /* yielding: whoever else is ready runs meanwhile */
+
+/* ---- forks ---- */
+
+static _Atomic uint32_t forks;
+
+static void forked(void)
+{
+    atomic_fetch_add(&forks, 1);
+}
+
+static void watch_forks(void)
+{
+    (void)pthread_atfork(NULL, NULL, forked); /* without memory for it a fork goes unnoticed */
+}
+
+uint32_t rr_forks(void)
+{
+    return atomic_load_explicit(&forks, memory_order_relaxed);
+}
+
+/* ---- what the ranks tell each other ---- */
+
+struct card {
+    uint64_t machine;          /* hash of the kernel's boot id */
+    int32_t shared_failed;     /* a status, when this rank could not share memory */
+    int32_t pad;
+    char agreed[192];          /* the settings that must be equal, in words */
+    uint64_t cpus[CPUS / 64];
+};
+
+static uint64_t machine_hash(void)
+{
+    char id[64] = "";
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, id, sizeof id);
+    uint64_t h = 14695981039346656037u;
+
+    if (fd >= 0)
+        close(fd);
+    for (ssize_t i = 0; i < n; i++)
+        h = (h ^ (unsigned char)id[i]) * 1099511628211u;
+    return h;
+}
+
+static void write_card(const ringred_comm *c, struct card *card)
+{
+    const struct rr_settings *s = &c->settings;
+    cpu_set_t set;
+
+    memset(card, 0, sizeof *card);
+    card->machine = machine_hash();
+    snprintf(card->agreed, sizeof card->agreed,
+             "transport=%.12s algorithm=%.16s numerics=%.12s segment=%lld ranks_per_host=%lld "
+             "stage=%lld heap=%lld",
+             rr_setting_text(s, RR_SET_TRANSPORT), rr_setting_text(s, RR_SET_ALGORITHM),
+             rr_setting_text(s, RR_SET_NUMERICS), (long long)rr_setting(s, RR_SET_SEGMENT),
+             (long long)rr_setting(s, RR_SET_RANKS_PER_HOST), (long long)rr_setting(s, RR_SET_STAGE),
+             (long long)rr_setting(s, RR_SET_HEAP));
+    CPU_ZERO(&set);
+    (void)sched_getaffinity(0, sizeof set, &set); /* then no CPU is known, and all count as crowded */
+    for (int cpu = 0; cpu < CPUS && cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &set))
+            card->cpus[cpu / 64] |= 1ull << cpu % 64;
+}
+
+static int compare_cards(const ringred_comm *c, const struct card *card, ringred_error *why)
+{
+    for (int r = 1; r < c->ranks; r++)
+        if (memcmp(card[r].agreed, card[0].agreed, sizeof card->agreed))
+            return rr_fail(why, RINGRED_ECONFIG, r, 0,
+                           "settings differ: rank 0 has %.190s, rank %d has %.190s", card[0].agreed, r,
+                           card[r].agreed);
+    return 0;
+}
+
+/* Are there more ranks on this machine than CPUs that they may use? */
+static bool is_crowded(const ringred_comm *c, const struct card *card)
+{
+    int ranks = 0, cpus = 0;
+
+    for (int r = 0; r < c->ranks; r++)
+        ranks += card[r].machine == card[c->rank].machine;
+    for (int w = 0; w < CPUS / 64; w++) {
+        uint64_t all = 0;
+        for (int r = 0; r < c->ranks; r++)
+            all |= card[r].machine == card[c->rank].machine ? card[r].cpus[w] : 0;
+        cpus += __builtin_popcountll(all);
+    }
+    return ranks > cpus;
+}
+
+/* ---- layout ---- */
+
+/* Hosts by number, in order of their lowest rank. */
+static int find_layout(ringred_comm *c, const struct rr_boot *boot, bool apart)
+{
+    c->host = rr_alloc((size_t)c->ranks, sizeof *c->host);
+    if (!c->host)
+        return RINGRED_ENOMEM;
+    c->layout = (struct rr_layout){ .ranks = c->ranks, .host = c->host };
+    for (int r = 0; r < c->ranks; r++) {
+        int first = r;
+        for (int s = 0; s < r && !apart && first == r; s++)
+            if (rr_boot_member(boot, s)->host == rr_boot_member(boot, r)->host)
+                first = s;
+        c->host[r] = first == r ? (int16_t)c->layout.hosts++ : c->host[first];
+    }
+    c->local_rank = c->local_ranks = 0;
+    for (int r = 0; r < c->ranks; r++)
+        if (rr_boot_member(boot, r)->host == rr_boot_member(boot, c->rank)->host) {
+            c->local_rank += r < c->rank;
+            c->local_ranks++;
+        }
+    return 0;
+}
+
+/* Shared memory is used where all ranks sit on one host, or where hosts hold equal, contiguous,
+ * power-of-two blocks of ranks, so that a host's sum is a subtree; otherwise links join all ranks. */
+static bool hosts_fit(const ringred_comm *c)
+{
+    int each = c->ranks / c->layout.hosts;
+
+    if (c->layout.hosts == 1)
+        return c->ranks > 1;
+    if (c->layout.hosts * each != c->ranks || each < 2 || (each & (each - 1)))
+        return false;
+    for (int r = 0; r < c->ranks; r++)
+        if (c->host[r] != r / each)
+            return false;
+    return true;
+}
+
+/* ---- shared memory and links ---- */
+
+static int open_shared(ringred_comm *c, struct rr_boot *boot, int64_t deadline, ringred_error *why)
+{
+    int *fd = rr_alloc((size_t)c->ranks, sizeof *fd);
+
+    if (!fd)
+        return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory");
+    for (int r = 0; r < c->ranks; r++)
+        fd[r] = -1;
+    int rc = rr_boot_local(boot, fd, why);
+    if (rc == 0)
+        rc = rr_shared_open(c->ranks, c->rank, boot, fd, &c->settings, deadline, &c->engine.shared, why);
+    for (int r = 0; r < c->ranks; r++)
+        if (fd[r] >= 0)
+            close(fd[r]);
+    rr_free(fd);
+    return rc;
+}
+
+/* Everybody shares memory with its mates, or nobody does. */
+static int share(ringred_comm *c, struct rr_boot *boot, int64_t deadline, struct card *card,
+                 ringred_error *why)
+{
+    struct card mine = card[c->rank];
+    ringred_error own;
+    bool must = strcmp(rr_setting_text(&c->settings, RR_SET_TRANSPORT), "shm") == 0;
+
+    mine.shared_failed = open_shared(c, boot, deadline, &own);
+    RR_TRY(rr_boot_allgather(boot, &mine, sizeof mine, card, why));
+    for (int r = 0; r < c->ranks; r++) {
+        if (!card[r].shared_failed)
+            continue;
+        rr_shared_close(c->engine.shared, 0);
+        c->engine.shared = NULL;
+        if (must)
+            return r == c->rank ? (*why = own, own.code)
+                                : rr_fail(why, card[r].shared_failed, r, 0,
+                                          "rank %d could not share memory", r);
+        if (mine.shared_failed)
+            rr_log(&c->log, RINGRED_LOG_WARN, "no shared memory, links instead: %s", own.text);
+        rr_free(c->host);
+        return find_layout(c, boot, true);
+    }
+    return 0;
+}
+
+static int link_up(ringred_comm *c, struct rr_boot *boot, ringred_error *why)
+{
+    size_t n = (size_t)c->ranks;
+    uint8_t *want = rr_alloc(n, 1);
+    int *fd = rr_alloc(n, sizeof *fd), rc = RINGRED_ENOMEM;
+
+    if (want && fd) {
+        for (int r = 0; r < c->ranks; r++) {
+            want[r] = r != c->rank && c->host[r] != c->host[c->rank];
+            fd[r] = -1;
+        }
+        rc = rr_boot_wire(boot, want, fd, why);
+        if (rc == 0)
+            rc = rr_tcp_open(c->ranks, c->rank, fd, c->host, &c->settings, &c->log, &c->engine.links, why);
+    } else {
+        rr_fail(why, rc, -1, 0, "no memory for %d links", c->ranks);
+    }
+    rr_free(want);
+    rr_free(fd);
+    return rc;
+}
+
+static int join(ringred_comm *c, struct rr_boot *boot, int64_t deadline, ringred_error *why)
+{
+    const char *transport = rr_setting_text(&c->settings, RR_SET_TRANSPORT);
+    struct card *card = rr_alloc((size_t)c->ranks, sizeof *card);
+    int rc;
+
+    if (!card)
+        return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory for %d ranks", c->ranks);
+    write_card(c, &card[c->rank]);
+    struct card mine = card[c->rank];
+    rc = rr_boot_allgather(boot, &mine, sizeof mine, card, why);
+    if (rc == 0)
+        rc = compare_cards(c, card, why);
+    if (rc == 0 && find_layout(c, boot, strcmp(transport, "tcp") == 0) < 0)
+        rc = rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory for %d ranks", c->ranks);
+    if (rc == 0 && strcmp(transport, "shm") == 0 && c->layout.hosts > 1)
+        rc = rr_fail(why, RINGRED_EUNSUPPORTED, -1, 0,
+                     "transport=shm, but the %d ranks are on %d hosts: use auto or tcp", c->ranks,
+                     c->layout.hosts);
+    if (rc == 0 && hosts_fit(c))
+        rc = share(c, boot, deadline, card, why);
+    else if (rc == 0 && c->layout.hosts < c->ranks) {
+        rr_free(c->host);
+        rc = find_layout(c, boot, true); /* links between all */
+    }
+    c->all_local = c->engine.shared && c->layout.hosts == 1;
+    c->crowded = rc == 0 && is_crowded(c, card);
+    if (rc == 0 && c->layout.hosts > 1)
+        rc = link_up(c, boot, why);
+    if (rc == 0)
+        rc = rr_boot_allgather(boot, &mine, sizeof mine, card, why); /* everybody has come this far */
+    rr_free(card);
+    return rc;
+}
+
+/* ---- the communicator ---- */
+
+static int make_engine(ringred_comm *c, ringred_error *why)
+{
+    struct rr_engine *e = &c->engine;
+    size_t n = (size_t)c->ranks;
+
+    e->rank = c->rank;
+    e->ranks = c->ranks;
+    e->polls = c->crowded ? 1 : 100;
+    e->scratch_bytes = e->links ? SCRATCH_BYTES : RR_LINE;
+    e->scratch = rr_alloc_aligned(4096, e->scratch_bytes);
+    e->done = rr_alloc(e->most_steps, sizeof *e->done);
+    e->bases = rr_alloc(n, sizeof *e->bases);
+    e->send = rr_alloc(n, sizeof *e->send);
+    e->recv = rr_alloc(n, sizeof *e->recv);
+    c->gone = rr_alloc(n, 1);
+    if (!e->scratch || !e->done || !e->bases || !e->send || !e->recv || !c->gone)
+        return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory for the engine");
+    c->epoll = epoll_create1(EPOLL_CLOEXEC);
+    c->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    struct epoll_event event = { .events = EPOLLIN | EPOLLET };
+    if (c->epoll < 0 || c->wake < 0 || epoll_ctl(c->epoll, EPOLL_CTL_ADD, c->wake, &event))
+        return rr_fail(why, RINGRED_ELIMIT, -1, errno, "cannot make an epoll set");
+    if (e->shared)
+        RR_TRY(rr_shared_watch(e->shared, c->epoll, why));
+    if (e->links)
+        RR_TRY(e->links->ops->watch(e->links, c->epoll, why));
+    return 0;
+}
+
+static int configure(ringred_comm *c, const ringred_config *config, struct rr_launch *launch,
+                     ringred_error *why)
+{
+    RR_TRY(rr_settings_load(&c->settings, config->settings, why));
+    c->log = (struct rr_log){ (int)rr_setting(&c->settings, RR_SET_LOG), config->log,
+                              config->log_context, -1 };
+    if (config->log && c->log.level == RINGRED_LOG_NONE)
+        c->log.level = RINGRED_LOG_INFO;
+    RR_TRY(rr_launch_find(config, &c->settings, launch, why));
+    c->rank = c->log.rank = launch->rank;
+    c->ranks = launch->size;
+    return 0;
+}
+
+static int open_all(ringred_comm *c, const ringred_config *config, ringred_error *why)
+{
+    struct rr_launch launch;
+    struct rr_boot *boot = NULL;
+
+    RR_TRY(configure(c, config, &launch, why));
+    int64_t timeout = config->timeout_ns ? config->timeout_ns
+                                         : rr_setting(&c->settings, RR_SET_INIT_TIMEOUT);
+    int64_t deadline = rr_deadline(timeout);
+    (void)rr_comm_set(c, RR_COMM_WIRING);
+    int rc = rr_boot_open(&launch, &c->settings, &c->log, deadline, &boot, why);
+    if (rc == 0)
+        rc = join(c, boot, deadline, why);
+    rr_boot_close(boot);
+    RR_TRY(rc);
+    for (int type = RINGRED_FLOAT32; type <= RINGRED_FLOAT64; type++)
+        c->kernel[type] = rr_reduce_kernel(type, RINGRED_SUM);
+    RR_TRY(rr_plans_init(c, why));
+    RR_TRY(make_engine(c, why));
+    rr_choose_init(c);
+    int64_t spin = rr_setting(&c->settings, RR_SET_SPIN);
+    c->spin_ns = spin >= 0 ? spin * 1000 : c->crowded ? CROWDED_SPIN_NS : SPIN_NS;
+    return 0;
+}
+
+/* Works on half-made communicators. */
+static int free_all(ringred_comm *c)
+{
+    struct rr_engine *e = &c->engine;
+    int64_t linger = rr_setting(&c->settings, RR_SET_LINGER);
+    int rc = 0;
+
+    if (e->links)
+        rc = e->links->ops->close(e->links, c->sequence, rr_deadline(linger));
+    rr_shared_close(e->shared, c->sequence);
+    rr_plans_done(c);
+    if (c->epoll >= 0)
+        close(c->epoll);
+    if (c->wake >= 0)
+        close(c->wake);
+    rr_free(e->scratch);
+    rr_free(e->done);
+    rr_free(e->bases);
+    rr_free(e->send);
+    rr_free(e->recv);
+    rr_free(c->gone);
+    rr_free(c->host);
+    pthread_cond_destroy(&c->changed);
+    pthread_mutex_destroy(&c->lock);
+    rr_free(c);
+    return rc;
+}
+
+int rr_comm_open(const ringred_config *config, ringred_comm **comm, ringred_error *why)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    ringred_comm *c = rr_alloc(1, sizeof *c);
+
+    if (!c)
+        return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory for a communicator");
+    pthread_once(&once, watch_forks);
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->changed, NULL);
+    c->epoll = c->wake = -1;
+    c->forks = rr_forks();
+    int rc = open_all(c, config, why);
+    if (rc < 0) {
+        (void)free_all(c); /* what failed is in *why */
+        return rc;
+    }
+    (void)rr_comm_set(c, RR_COMM_READY);
+    *comm = c;
+    return 0;
+}
+
+int rr_comm_close(ringred_comm *c)
+{
+    int rc = c->fault.code;
+
+    if (c->forks != rr_forks())
+        return RINGRED_EFORKED; /* the parent's: left alone */
+    (void)rr_comm_set(c, RR_COMM_CLOSED);
+    int undelivered = free_all(c);
+    return rc ? rc : undelivered;
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a communicator is made of, as JSON. */
+#include "core/core.h"
+
+#include <string.h>
+
+static enum rr_collective by_name(const char *name)
+{
+    return strcmp(name, "broadcast") == 0 ? RR_BROADCAST : strcmp(name, "barrier") == 0 ? RR_BARRIER
+                                                                                        : RR_ALLREDUCE;
+}
+
+/* The plan that a float32 call of so many bytes would run. */
+static void describe_call(ringred_comm *c, const char *name, uint64_t bytes, struct rr_text *t)
+{
+    struct rr_call call = { .what = by_name(name), .type = RINGRED_FLOAT32, .op = RINGRED_SUM,
+                            .count = (size_t)(bytes / 4) };
+    size_t segment = 0;
+
+    rr_text_add(t, ",\"call\":{\"collective\":");
+    rr_text_add_json(t, name);
+    rr_text_add(t, ",\"bytes\":%llu,", (unsigned long long)bytes);
+    if (call.what == RR_ALLREDUCE && c->lane && bytes <= RR_LANE_BYTES) {
+        rr_text_add(t, "\"plan\":\"tiny lane\"}");
+        return;
+    }
+    struct rr_choice *choice = rr_choose(c, &call, &segment);
+    const struct rr_plan *plan = choice->program.plan;
+    rr_text_add(t, "\"plan\":");
+    rr_text_add_json(t, plan ? plan->name : "made at first use");
+    rr_text_add(t, ",\"steps\":%u,\"segment\":%llu}", plan ? plan->steps : 0,
+                (unsigned long long)segment * (call.what == RR_BARRIER ? 1 : 4));
+}
+
+int64_t rr_comm_describe(ringred_comm *c, const char *collective, uint64_t bytes, char *text,
+                         size_t room)
+{
+    struct rr_text t = { text, room, 0 };
+
+    if (text && room)
+        text[0] = 0;
+    rr_text_add(&t, "{\"rank\":%d,\"size\":%d,\"local_rank\":%d,\"local_size\":%d,\"hosts\":%d,",
+                c->rank, c->ranks, c->local_rank, c->local_ranks, c->layout.hosts);
+    rr_text_add(&t, "\"crowded\":%s,\"kernels\":\"%s\",\"numerics\":\"%s\",\"transports\":[",
+                c->crowded ? "true" : "false", rr_reduce_name(),
+                c->wish == RR_ALGO_RING ? "fast" : "tree");
+    if (c->engine.shared)
+        rr_text_add(&t, "{\"name\":\"shm\",\"ranks\":%d,\"stage\":%zu,\"heap\":%zu}%s",
+                    c->engine.shared->locals, c->engine.shared->stage_bytes,
+                    c->engine.shared->heap_bytes, c->engine.links ? "," : "");
+    if (c->engine.links)
+        c->engine.links->ops->describe(c->engine.links, &t);
+    if (!c->engine.shared && !c->engine.links)
+        rr_text_add(&t, "{\"name\":\"self\"}");
+    rr_text_add(&t, "]");
+    if (collective)
+        describe_call(c, collective, bytes, &t);
+    rr_text_add(&t, "}");
+    return (int64_t)t.used;
+}

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Requests: started in order by one thread at a time, run in order by whichever thread owns progress,
+ * waited for by any. Nothing here allocates. */
+#include "core/core.h"
+
+#include <time.h>
+
+/* ---- progress ---- */
+
+static bool own(ringred_comm *c)
+{
+    return atomic_exchange_explicit(&c->owned, 1, memory_order_acquire) == 0;
+}
+
+static void disown(ringred_comm *c)
+{
+    atomic_exchange(&c->owned, 0); /* a full fence: a waiter counts itself, then looks at owned */
+    if (RR_UNLIKELY(atomic_load(&c->waiters) != 0)) {
+        pthread_mutex_lock(&c->lock);
+        pthread_cond_broadcast(&c->changed);
+        pthread_mutex_unlock(&c->lock);
+    }
+}
+
+static struct ringred_request *at_head(ringred_comm *c)
+{
+    uint32_t head = atomic_load_explicit(&c->head, memory_order_relaxed);
+
+    if (head == atomic_load_explicit(&c->tail, memory_order_acquire))
+        return NULL;
+    return c->queue[head % RR_REQUESTS];
+}
+
+static void end_head(ringred_comm *c, struct ringred_request *q, int status)
+{
+    q->status = status;
+    c->active = false;
+    atomic_fetch_add_explicit(&c->head, 1, memory_order_release);
+    atomic_store_explicit(&q->state, RR_REQUEST_DONE, memory_order_release);
+}
+
+static int begin(ringred_comm *c, struct ringred_request *q, ringred_error *why)
+{
+    struct rr_run *r = &q->run;
+
+    c->active = true;
+    if (r->lane) {
+        rr_lane_begin(&c->engine, r);
+        return 0;
+    }
+    if (rr_program_fit(&c->engine, r->program, r->count, r->element_bytes, r->segment) < 0)
+        return rr_fail(why, RINGRED_EINTERNAL, -1, 0, "a plan does not fit into scratch");
+    rr_run_begin(&c->engine, r);
+    return 0;
+}
+
+/* With progress owned: runs until `until` has ended, nothing more can be done at once (deadline 0), or
+ * the deadline is over. */
+static int drive(ringred_comm *c, const struct ringred_request *until, int64_t deadline_ns)
+{
+    struct rr_waiter w = { 0 };
+    ringred_error why;
+    struct ringred_request *q;
+
+    while ((q = at_head(c)) != NULL) {
+        bool moved = false;
+        int rc = c->active ? 0 : begin(c, q, &why);
+        if (RR_UNLIKELY(atomic_load_explicit(&c->state, memory_order_relaxed) != RR_COMM_READY))
+            break;
+        if (rc == 0)
+            rc = rr_run_advance(&c->engine, &q->run, &moved, &why);
+        if (rc == RINGRED_PENDING && !moved) {
+            if (deadline_ns == 0)
+                return RINGRED_PENDING;
+            rc = rr_wait_turn(c, &w, &q->run, deadline_ns, &why);
+            if (rc == RINGRED_ETIMEOUT)
+                return rc;
+        } else if (moved) {
+            w = (struct rr_waiter){ 0 };
+        }
+        if (rc == 0) {
+            end_head(c, q, 0);
+            if (q == until)
+                return 0;
+            w = (struct rr_waiter){ 0 };
+        } else if (rc < 0) {
+            (void)rr_comm_break(c, &why); /* every request reads what counts from the communicator */
+            break;
+        }
+    }
+    if (atomic_load(&c->state) != RR_COMM_READY)
+        rr_comm_tell(c);
+    return 0;
+}
+
+/* ---- starting ---- */
+
+static struct ringred_request *take_request(ringred_comm *c)
+{
+    for (int i = 0; i < RR_REQUESTS; i++) {
+        struct ringred_request *q = &c->request[i];
+        if (atomic_load_explicit(&q->state, memory_order_acquire) == RR_REQUEST_FREE)
+            return q;
+    }
+    return NULL;
+}
+
+/* Broadcasts are planned at first use. */
+static int ensure_broadcast(ringred_comm *c, int root, ringred_error *why)
+{
+    struct rr_choice *choice = &c->broadcast[root];
+
+    return choice->program.plan ? 0 : rr_plan_broadcast(c, root, choice, why);
+}
+
+static void bind_run(ringred_comm *c, const struct rr_call *call, struct rr_run *r)
+{
+    bool reduces = call->what == RR_ALLREDUCE;
+
+    r->in = call->in;
+    r->out = call->out;
+    r->count = call->count;
+    r->type = call->type;
+    r->element_bytes = call->what == RR_BARRIER ? 1 : rr_type_bytes(call->type);
+    r->divisor = call->op == RINGRED_AVG ? (uint32_t)c->ranks : 1;
+    r->reduce = reduces ? c->kernel[call->type] : NULL;
+    r->ask = (struct rr_ask){ .collective = (uint8_t)call->what,
+                              .type = (uint8_t)call->type,
+                              .op = reduces ? (uint8_t)call->op : 0,
+                              .root = call->root,
+                              .count = call->count,
+                              .sequence = ++c->sequence };
+    r->lane = reduces && c->lane && call->count * r->element_bytes <= RR_LANE_BYTES;
+    if (!r->lane)
+        r->program = &rr_choose(c, call, &r->segment)->program;
+}
+
+/* With starting taken. */
+static int enqueue(ringred_comm *c, const struct rr_call *call, struct ringred_request **request)
+{
+    struct ringred_request *q = take_request(c);
+
+    if (!q)
+        return rr_comm_refuse(c, RINGRED_ELIMIT, "%d requests are in flight, the most there may be: wait "
+                              "for one first", RR_REQUESTS);
+    if (call->what == RR_BROADCAST) {
+        ringred_error why;
+        int rc = ensure_broadcast(c, call->root, &why);
+        if (rc < 0)
+            return rr_comm_refuse(c, rc, "%s", why.text);
+    }
+    uint32_t tail = atomic_load_explicit(&c->tail, memory_order_relaxed);
+    q->comm = c;
+    bind_run(c, call, &q->run);
+    atomic_store_explicit(&q->state, RR_REQUEST_RUNNING, memory_order_relaxed);
+    c->queue[tail % RR_REQUESTS] = q;
+    atomic_store_explicit(&c->tail, tail + 1, memory_order_release);
+    *request = q;
+    return 0;
+}
+
+static int start(ringred_comm *c, const struct rr_call *call, struct ringred_request **request)
+{
+    int rc;
+
+    if (RR_UNLIKELY(c->forks != rr_forks()))
+        return RINGRED_EFORKED;
+    if (RR_UNLIKELY(atomic_load_explicit(&c->state, memory_order_acquire) != RR_COMM_READY))
+        return rr_comm_status(c);
+    if (atomic_exchange_explicit(&c->starting, 1, memory_order_acquire))
+        return RINGRED_EBUSY;
+    rc = enqueue(c, call, request);
+    atomic_store_explicit(&c->starting, 0, memory_order_release);
+    return rc;
+}
+
+int rr_comm_start(ringred_comm *c, const struct rr_call *call, ringred_request **request)
+{
+    RR_TRY(start(c, call, request));
+    if (own(c)) { /* send off what can be sent now */
+        (void)drive(c, NULL, 0);
+        disown(c);
+    }
+    return 0;
+}
+
+/* ---- waiting ---- */
+
+static void sleep_on_changed(ringred_comm *c, const ringred_request *q, int64_t deadline_ns)
+{
+    struct timespec until;
+    int64_t most = rr_now_ns() + RINGRED_SECOND; /* a bound, should a wake-up be lost */
+
+    most = most < deadline_ns ? most : deadline_ns;
+    until = (struct timespec){ most / RINGRED_SECOND, most % RINGRED_SECOND };
+    pthread_mutex_lock(&c->lock);
+    atomic_fetch_add(&c->waiters, 1);
+    if (atomic_load(&c->owned) && atomic_load(&q->state) == RR_REQUEST_RUNNING)
+        pthread_cond_clockwait(&c->changed, &c->lock, CLOCK_MONOTONIC, &until);
+    atomic_fetch_sub(&c->waiters, 1);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static int give_back(ringred_request *q, int status)
+{
+    atomic_store_explicit(&q->state, RR_REQUEST_FREE, memory_order_release);
+    return status;
+}
+
+int rr_request_wait(ringred_request *q, int64_t timeout_ns)
+{
+    ringred_comm *c = q->comm;
+    int64_t deadline = timeout_ns == 0 ? 0 : rr_deadline(timeout_ns);
+
+    if (c->forks != rr_forks())
+        return RINGRED_EFORKED;
+    for (;;) {
+        if (atomic_load_explicit(&q->state, memory_order_acquire) == RR_REQUEST_DONE)
+            return give_back(q, q->status);
+        if (atomic_load(&c->state) != RR_COMM_READY)
+            return give_back(q, rr_comm_status(c));
+        int rc = 0;
+        if (own(c)) {
+            rc = drive(c, q, deadline);
+            disown(c);
+        } else if (timeout_ns != 0) {
+            sleep_on_changed(c, q, deadline);
+        }
+        if (atomic_load_explicit(&q->state, memory_order_acquire) == RR_REQUEST_DONE ||
+            atomic_load(&c->state) != RR_COMM_READY)
+            continue;
+        if (timeout_ns == 0)
+            return RINGRED_PENDING;
+        if (rc == RINGRED_ETIMEOUT || rr_now_ns() >= deadline)
+            return RINGRED_ETIMEOUT;
+    }
+}
+
+/* The caller gave up on a blocking call: the others cannot know, so this breaks the communicator. */
+static int give_up(ringred_comm *c, const struct rr_call *call, int64_t timeout_ns)
+{
+    static const char *const names[] = { "", "allreduce", "broadcast", "barrier" };
+    ringred_error why;
+    int peer = -1;
+
+    while (!own(c)) /* whoever has it leaves soon: the state is about to be broken */
+        rr_pause();
+    struct ringred_request *q = at_head(c);
+    if (q && c->active)
+        peer = rr_run_waits_for(&c->engine, &q->run, NULL);
+    rr_fail(&why, RINGRED_ETIMEOUT, peer, 0,
+            "%s, operation %llu, did not end within %.3g s: waiting for rank %d", names[call->what],
+            (unsigned long long)(q ? q->run.ask.sequence : c->sequence), (double)timeout_ns * 1e-9, peer);
+    int rc = rr_comm_break(c, &why);
+    rr_comm_tell(c);
+    disown(c);
+    return rc;
+}
+
+int rr_comm_run(ringred_comm *c, const struct rr_call *call)
+{
+    ringred_request *q;
+    int64_t timeout = rr_setting(&c->settings, RR_SET_TIMEOUT);
+
+    RR_TRY(start(c, call, &q));
+    int rc = rr_request_wait(q, timeout == 0 ? 1 : timeout);
+    if (RR_LIKELY(rc != RINGRED_ETIMEOUT || atomic_load(&c->state) != RR_COMM_READY))
+        return rc;
+    rc = give_up(c, call, timeout);
+    return give_back(q, rc);
+}
+
+int rr_comm_abort(ringred_comm *c, const ringred_error *why)
+{
+    if (atomic_load(&c->state) != RR_COMM_READY)
+        return rr_comm_status(c);
+    (void)rr_comm_break(c, why);
+    if (own(c)) { /* otherwise whoever owns progress wakes up and tells */
+        rr_comm_tell(c);
+        disown(c);
+    }
+    return 0;
+}
