@@ -8,8 +8,8 @@
 static void program_done(struct rr_program *p)
 {
     rr_plan_free((struct rr_plan *)(uintptr_t)p->plan);
-    rr_free(p->extent[0]);
-    rr_free(p->extent[1]);
+    for (int cut = 0; cut < RR_CUTS; cut++)
+        rr_free(p->extent[cut]);
     rr_free(p->temp_at);
     rr_free(p->temp_bytes);
     memset(p, 0, sizeof *p);
@@ -17,12 +17,16 @@ static void program_done(struct rr_program *p)
 
 static int program_init(struct rr_program *p, const struct rr_plan *plan)
 {
+    bool made = true;
+
     p->plan = plan;
-    p->extent[0] = rr_alloc(plan->spans, sizeof *p->extent[0]);
-    p->extent[1] = rr_alloc(plan->spans, sizeof *p->extent[1]);
+    for (int cut = 0; cut < RR_CUTS; cut++) {
+        p->extent[cut] = rr_alloc(plan->spans, sizeof *p->extent[cut]);
+        made = made && p->extent[cut];
+    }
     p->temp_at = rr_alloc(plan->temps, sizeof *p->temp_at);
     p->temp_bytes = rr_alloc(plan->temps, sizeof *p->temp_bytes);
-    if (p->extent[0] && p->extent[1] && p->temp_at && p->temp_bytes)
+    if (made && p->temp_at && p->temp_bytes)
         return 0;
     program_done(p);
     return RINGRED_ENOMEM;

@@ -12,15 +12,16 @@
 #include "reduce/reduce.h"
 #include "transport/transport.h"
 
-/* A block's place within a segment, in bytes; [0] for full segments, [1] for the last one. */
+/* A block's place within a segment, in bytes. */
 struct rr_extent {
     size_t at, bytes;
 };
+enum rr_cut { RR_CUT_FULL, RR_CUT_LAST, RR_CUT_WHOLE, RR_CUTS }; /* a full segment, the last, the vector as one */
 
 struct rr_program {
     const struct rr_plan *plan;
     size_t count, element_bytes, segment;  /* what the extents were worked out for */
-    struct rr_extent *extent[2];           /* [spans] each */
+    struct rr_extent *extent[RR_CUTS];     /* [spans] each */
     size_t *temp_at, *temp_bytes;          /* [temps]: where the first slot begins, bytes of one slot */
     size_t slots;                          /* of each temp: as many as segments are in flight */
 };
@@ -61,7 +62,8 @@ struct rr_run {
     size_t segment_bytes;
     size_t pieces, first_piece, piece_bytes; /* where the segments lie in the stages: number of the
                                               * first piece, or with one segment its offset */
-    bool in_window, out_window, all_out_windows;
+    bool in_window, out_window, all_out_windows, all_in_windows;
+    bool whole;                            /* all ranks have windows: the vector is one segment */
     bool straight;                         /* program order is enough: one segment, no links */
     uint32_t first;                        /* steps before it have ended */
     uint32_t awaited;                      /* straight: peers of the step `first` seen already */

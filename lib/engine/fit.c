@@ -54,8 +54,9 @@ int rr_program_fit(struct rr_engine *e, struct rr_program *p, size_t count, size
     p->element_bytes = element_bytes;
     p->segment = segment;
     p->slots = slots_of(segments);
-    fit_spans(p, p->extent[0], full);
-    fit_spans(p, p->extent[1], count - (segments - 1) * full);
+    fit_spans(p, p->extent[RR_CUT_FULL], full);
+    fit_spans(p, p->extent[RR_CUT_LAST], count - (segments - 1) * full);
+    fit_spans(p, p->extent[RR_CUT_WHOLE], count);
     for (uint32_t k = 0; k < p->plan->temps; k++) {
         p->temp_at[k] = at;
         p->temp_bytes[k] = temp_bytes(p->plan, k, full, element_bytes);

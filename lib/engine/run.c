@@ -40,7 +40,7 @@ void rr_run_begin(struct rr_engine *e, struct rr_run *r)
     r->segment_bytes = elements * p->element_bytes;
     r->base = r->ask.sequence << RR_SEGMENT_BITS;
     r->straight = r->segments == 1 && !p->plan->linked;
-    r->in_window = r->out_window = false;
+    r->in_window = r->out_window = r->whole = false;
     r->first = r->awaited = 0;
     r->done = e->done;
     r->bases = e->bases;
@@ -57,6 +57,7 @@ void rr_run_begin(struct rr_engine *e, struct rr_run *r)
         r->out_window = is_window(e, r->out);
     }
     r->all_out_windows = r->out_window;
+    r->all_in_windows = r->in_window;
     take_pieces(e, r, elements);
 }
 
@@ -94,7 +95,7 @@ static int sweep(struct rr_engine *e, struct rr_run *r, bool *moved, ringred_err
 
     for (uint32_t x = r->first; x < plan->steps; x++) {
         size_t segment = r->done[x];
-        if (segment == r->segments || !may_run(r, &plan->step[x], segment))
+        if (segment >= r->segments || !may_run(r, &plan->step[x], segment))
             continue;
         int rc = rr_step_run(e, r, x, segment, why);
         if (rc < 0)
@@ -104,7 +105,7 @@ static int sweep(struct rr_engine *e, struct rr_run *r, bool *moved, ringred_err
             *moved = true;
         }
     }
-    while (r->first < plan->steps && r->done[r->first] == r->segments)
+    while (r->first < plan->steps && r->done[r->first] >= r->segments)
         r->first++;
     return r->first == plan->steps ? 0 : RINGRED_PENDING;
 }
@@ -151,7 +152,7 @@ int rr_run_waits_for(const struct rr_engine *e, const struct rr_run *r, const ui
         const struct rr_step *step = &plan->step[x];
         size_t segment = r->straight ? 0 : r->done[x];
         int peer = -1;
-        if (segment == r->segments)
+        if (segment >= r->segments)
             continue;
         if (step->kind == RR_STEP_AWAIT)
             peer = awaited(e, r, step, segment, among);

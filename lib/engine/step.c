@@ -42,7 +42,9 @@ static char *locate(const struct rr_engine *e, const struct rr_run *r, uint32_t 
 
 static const struct rr_extent *extents(const struct rr_run *r, size_t segment)
 {
-    return r->program->extent[segment + 1 == r->segments];
+    return r->program->extent[r->whole                     ? RR_CUT_WHOLE
+                              : segment + 1 == r->segments ? RR_CUT_LAST
+                                                           : RR_CUT_FULL];
 }
 
 /* A destination that is switched off by what this rank alone knows. */
@@ -142,6 +144,7 @@ static int meet(struct rr_engine *e, struct rr_run *r, int peer, const struct rr
     b->in_window = a->u.window.in_window;
     b->out_window = a->u.window.out_window;
     r->all_out_windows &= b->out_window;
+    r->all_in_windows &= b->in_window;
     if (!b->in_window && !b->out_window)
         return 0;
     if (b->in_window) {
@@ -157,6 +160,16 @@ static int meet(struct rr_engine *e, struct rr_run *r, int peer, const struct rr
         RR_TRY(s->touch(s, peer, a->u.window.out, bytes));
     }
     return 0;
+}
+
+/* Everybody is here, and everybody sees the same windows. Where nothing has to go through the stages,
+ * segments only cost: take the vector as one. */
+static void all_met(struct rr_run *r)
+{
+    if (r->segments > 1 && r->all_in_windows && r->all_out_windows && !r->program->plan->linked) {
+        r->segments = 1;
+        r->whole = true;
+    }
 }
 
 static int run_await(struct rr_engine *e, struct rr_run *r, const struct rr_step *step,
@@ -180,6 +193,8 @@ static int run_await(struct rr_engine *e, struct rr_run *r, const struct rr_step
             RR_TRY(meet(e, r, peer[i], a, why));
     }
     r->awaited = 0;
+    if (step->counter == RR_ARRIVED && segment == 0)
+        all_met(r);
     return 0;
 }
 
