@@ -98,6 +98,7 @@ enum rr_setting {
     RR_SET_LOCAL_RANK,
     RR_SET_LOCAL_SIZE,
     RR_SET_ROOT,
+    RR_SET_ROOT_FD,          /* a listening socket that the launcher has opened for rank 0 */
     RR_SETTINGS
 };
 

@@ -71,6 +71,8 @@ static const struct row {
     [RR_SET_LOCAL_RANK] = { "local_rank", NUMBER, -1, 1 << 20, "-1", NULL, "rank on this host" },
     [RR_SET_LOCAL_SIZE] = { "local_size", NUMBER, -1, 1 << 20, "-1", NULL, "ranks on this host" },
     [RR_SET_ROOT] = { "root", TEXT, 0, 0, "", NULL, "host:port where rank 0 listens" },
+    [RR_SET_ROOT_FD] = { "root_fd", NUMBER, -1, 1 << 20, "-1", NULL,
+                         "a listening socket for rank 0; launchers use it" },
 };
 
 const char *rr_setting_name(enum rr_setting which)

@@ -8,22 +8,26 @@
 
 #define RR_WIRE_VERSION 1
 #define RR_KEY_BYTES 32
+#define RR_RANKS_MOST 4096
 
 /* What the environment or the caller says about this process's place in the job. */
 struct rr_launch {
     int rank, size, local_rank, local_size; /* local ones -1 where unknown */
-    char root[512];            /* "host:port[,host:port...]": where rank 0 may be; tried in turn */
+    char root[512];            /* "host:port[+n][,...]": where rank 0 may be; tried in turn; +n: and n more ports */
     char source[32];           /* "ringred-run", "torchrun", "unique id", "arguments", "single" */
     unsigned char key[RR_KEY_BYTES]; /* derived by hashing from the secret, or from the job's name if none */
     bool has_key;              /* a secret was given */
     unsigned char job[16];     /* hash that names the job: two jobs differ */
-    int listener;              /* an open listening socket of rank 0 (unique id), or -1 */
+    int listener;              /* borrowed: an open listening socket of rank 0 (unique id, root_fd), or -1 */
 };
 
 /* Decides from config, settings and environment. ESETTING names what contradicts what. */
 int rr_launch_find(const ringred_config *config, const struct rr_settings *settings, struct rr_launch *launch,
                    ringred_error *why);
 void rr_launch_describe(const struct rr_settings *settings, struct rr_text *t); /* JSON: what would be used */
+
+/* Opens a listener for a rendezvous and writes the id that names it and carries a new key. */
+int rr_unique_id_open(const struct rr_settings *settings, ringred_unique_id *id, ringred_error *why);
 
 struct rr_member {
     uint64_t host;             /* equal: same kernel, network and pid namespace, and same pretended host */

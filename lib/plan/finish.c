@@ -20,24 +20,25 @@ struct group {
 };
 
 /* Instance i of the group must follow its neighbour in the order of turns. That neighbour may not
- * exist for some segments (it starts later, or has ended), and then the one before it counts; so
- * there is one dependency for each lag that occurs, on the nearest step with it. A step of the same
- * lag earlier in the turn exists whenever we do, and is preceded by all the rest. */
+ * exist for some segments (it has not begun, or has ended), and then the one before it counts. So there
+ * is a dependency for each lag that occurs, on the nearest step with it, and on the last one in the
+ * program, which says that they have ended. A step of the same lag earlier in the turn exists whenever
+ * we do, and follows all the rest. */
 static void order_one(struct rr_builder *b, const struct group *g, size_t i)
 {
     const struct rr_step *steps = b->steps.at;
     int lag = steps[g->step[i]].lag;
-    bool seen[UINT8_MAX + 1] = { false };
+    bool seen[2][UINT8_MAX + 1] = { { false } }; /* in this turn, in the turn before */
 
     for (size_t d = 1; d < g->n; d++) {
-        bool turn_before = d > i;
-        size_t j = turn_before ? i + g->n - d : i - d;
+        bool before = d > i;
+        size_t j = before ? i + g->n - d : i - d;
         int other = steps[g->step[j]].lag;
 
-        if (!seen[other])
-            rr_after(b, g->step[i], g->step[j], other - lag + (turn_before ? 1 : 0));
-        seen[other] = true;
-        if (other == lag && !turn_before)
+        if (!seen[before][other])
+            rr_after(b, g->step[i], g->step[j], other - lag + (before ? 1 : 0));
+        seen[before][other] = true;
+        if (other == lag && !before)
             return;
     }
 }

@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The one loop of the boot room: waits for lines, gates and dials at once, moves exchanges through the
+ * root, and sees to it that a failure anywhere ends the set-up everywhere, with the same sentence. */
+#include "boot/inside.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TELL_NS ((int64_t)1000000000) /* most that telling the others of a failure may take */
+
+/* ---- exchanges ---- */
+
+void rr_exchange_begin(struct rr_boot *b, const struct rr_exchange *x)
+{
+    b->step++;
+    b->x = *x;
+    b->x.active = true;
+    b->x.got = 1;
+    for (int i = 0; i < b->lines; i++)
+        b->line[i].answered = false;
+    if (!b->is_root && b->line[0].fd >= 0)
+        rr_line_send(&b->line[0], x->up, b->step, x->mine, x->up_bytes);
+}
+
+bool rr_exchange_is_done(const struct rr_boot *b)
+{
+    return b->x.done;
+}
+
+/* The root has all parts: hands the answer to every line that has not got it yet. */
+static void answer(struct rr_boot *b)
+{
+    bool done = true;
+
+    for (int i = 1; i < b->size; i++) {
+        struct rr_line *l = &b->line[i];
+        if (!l->answered && !l->sending) {
+            rr_line_send(l, b->x.down, b->step, b->x.answer, b->x.down_bytes);
+            l->answered = true;
+            if (rr_line_write(l) < 0)
+                l->sending = true; /* its end shows at the next turn */
+        }
+        done = done && l->answered && !l->sending;
+    }
+    b->x.done = done;
+}
+
+/* ---- frames ---- */
+
+static size_t index_of(const struct rr_boot *b, const struct rr_line *l)
+{
+    return (size_t)(l - b->line);
+}
+
+/* 1: the frame of this head is due now. 0: it will be due in a later call. < 0: it never will be. */
+static int is_due(const struct rr_boot *b, const struct rr_line *l, ringred_error *why)
+{
+    enum rr_frame_kind kind = b->is_root ? b->x.up : b->x.down;
+    size_t bytes = b->is_root ? b->x.up_bytes : b->x.down_bytes;
+    uint32_t later = b->is_root ? RR_FRAME_UP : RR_FRAME_DOWN;
+
+    if (l->in.kind == RR_FRAME_FAIL && l->in.bytes == RR_FAIL_BYTES)
+        return 1;
+    if (l->in.bytes == 0 && (l->in.kind == RR_FRAME_BYE || (l->in.kind == RR_FRAME_HERE && !b->is_root)))
+        return 1;
+    if (b->x.active && l->in.kind == kind && l->in.step == b->step && l->in.bytes == bytes)
+        return 1;
+    if (l->in.kind == later && l->in.step == b->step + 1)
+        return 0;
+    return rr_fail(why, RINGRED_EWIRE, l->rank, 0,
+                   "rank %d sent something that was not due while the communicator was being made "
+                   "(frame %u of step %u instead of %u, %llu bytes)",
+                   l->rank, l->in.kind, l->in.step, b->step, (unsigned long long)l->in.bytes);
+}
+
+static int whole(struct rr_boot *b, struct rr_line *l, ringred_error *why)
+{
+    switch (l->in.kind) {
+    case RR_FRAME_FAIL:
+        return rr_fail_read(l->fail, RR_FAIL_BYTES, why);
+    case RR_FRAME_BYE:
+        l->left = true;
+        return 0;
+    case RR_FRAME_HERE:
+        l->joined = true;
+        return 0;
+    case RR_FRAME_JOIN:
+        return rr_meet_joined(b, l, why);
+    case RR_FRAME_UP:
+        b->x.answering = ++b->x.got == b->size;
+        return 0;
+    default:
+        b->x.done = true;
+        return 0;
+    }
+}
+
+static int ended(struct rr_boot *b, struct rr_line *l, ringred_error *why)
+{
+    bool was_in = l->joined && !l->left;
+    int r = l->rank, system = l->system;
+
+    rr_line_close(l);
+    if (l->left && !b->x.active)
+        return 0;
+    if (!was_in && !l->left) { /* not counted yet: whoever dialled may dial again */
+        if (!b->is_root)
+            rr_dial_again(&b->dial[0]);
+        return 0;
+    }
+    if (!b->is_root)
+        return rr_fail(why, RINGRED_EPEER, 0, system,
+                       "rank 0 at %s ended while the communicator was being made", b->where);
+    return rr_fail(why, RINGRED_EPEER, r, system,
+                   "rank %d on %s (pid %d) ended while the communicator was being made", r,
+                   b->entry[r].member.name, b->entry[r].member.pid);
+}
+
+/* Takes what has come on a line. */
+static int take(struct rr_boot *b, struct rr_line *l, ringred_error *why)
+{
+    for (;;) {
+        enum rr_line_news news = rr_line_read(l);
+        if (news == RR_LINE_QUIET)
+            return 0;
+        if (news == RR_LINE_ENDED)
+            return ended(b, l, why);
+        int due = is_due(b, l, why);
+        if (due <= 0)
+            return due;
+        if (news == RR_LINE_HEADED) {
+            l->body = b->is_root ? b->x.ups + index_of(b, l) * b->x.up_bytes : b->x.answer;
+            continue;
+        }
+        int rc = whole(b, l, why);
+        rr_line_next(l);
+        if (rc < 0 || l->fd < 0)
+            return rc;
+    }
+}
+
+static int line_turn(struct rr_boot *b, struct rr_line *l, ringred_error *why)
+{
+    if (l->fd >= 0 && l->sending && rr_line_write(l) < 0) {
+        /* what it sent before it went says more than the errno */
+        RR_TRY(take(b, l, why));
+        if (l->fd >= 0)
+            return ended(b, l, why);
+    }
+    return l->fd >= 0 && rr_polls_ready(&b->polls, l->at) && rr_line_wants_input(l) ? take(b, l, why) : 0;
+}
+
+/* ---- the turn ---- */
+
+static void collect(struct rr_boot *b)
+{
+    b->polls.used = 0;
+    for (int i = 0; i < b->lines; i++) {
+        struct rr_line *l = &b->line[i];
+        short events = (short)((rr_line_wants_input(l) ? POLLIN : 0) | (l->sending ? POLLOUT : 0));
+        l->at = l->fd >= 0 && events ? rr_polls_add(&b->polls, l->fd, events) : -1;
+    }
+    struct rr_gate *gates[] = { b->meet, b->data, b->local };
+    for (int i = 0; i < 3; i++)
+        if (gates[i] && gates[i]->open)
+            rr_gate_polls(gates[i], &b->polls);
+    for (int i = 0; i < b->dials; i++)
+        rr_dial_polls(&b->dial[i], &b->polls);
+}
+
+static int dialled(struct rr_boot *b, struct rr_dial *d)
+{
+    return d->badge.purpose == RR_PURPOSE_MEET ? rr_meet_dialled(b, d) : rr_wire_dialled(b, d);
+}
+
+static int dials_turn(struct rr_boot *b)
+{
+    for (int i = 0; i < b->dials; i++) {
+        struct rr_dial *d = &b->dial[i];
+        enum rr_dial_state before = d->state;
+        if (before == RR_DIAL_IDLE || before == RR_DIAL_TRYING)
+            rr_dial_turn(d, &b->polls);
+        if (d->state != before && (d->state == RR_DIAL_DONE || d->state == RR_DIAL_FATAL))
+            RR_TRY(dialled(b, d));
+    }
+    return 0;
+}
+
+/* Frames that came before they were due. 1: that moved something. */
+static int take_parked(struct rr_boot *b, ringred_error *why)
+{
+    int got = b->x.got;
+    bool done = b->x.done;
+
+    for (int i = 0; i < b->lines; i++)
+        if (b->line[i].fd >= 0 && !rr_line_wants_input(&b->line[i]))
+            RR_TRY(take(b, &b->line[i], why));
+    if (b->x.answering && !b->x.done)
+        answer(b);
+    return got != b->x.got || done != b->x.done;
+}
+
+int rr_boot_turn(struct rr_boot *b)
+{
+    ringred_error why = { 0 };
+    int moved = take_parked(b, &why);
+
+    if (moved)
+        return moved < 0 ? rr_boot_fail(b, &why) : 0;
+    collect(b);
+    if (poll(b->polls.at, (nfds_t)b->polls.used, rr_deadline_ms(b->polls.wake_ns, 1000)) < 0 &&
+        errno != EINTR) {
+        rr_fail(&why, RINGRED_ESYSTEM, -1, errno, "cannot wait for the other ranks");
+        return rr_boot_fail(b, &why);
+    }
+    for (int i = 0; i < b->lines; i++)
+        if (line_turn(b, &b->line[i], &why) < 0)
+            return rr_boot_fail(b, &why);
+    if (b->meet && b->meet->open)
+        rr_gate_turn(b->meet, &b->polls, b->log, rr_meet_admit, b);
+    if (b->data && b->data->open)
+        rr_gate_turn(b->data, &b->polls, b->log, rr_wire_admit, b);
+    if (b->local && b->local->open)
+        rr_gate_turn(b->local, &b->polls, b->log, rr_local_admit, b);
+    RR_TRY(dials_turn(b));
+    if (b->x.answering && !b->x.done)
+        answer(b);
+    return b->failure.code;
+}
+
+int rr_boot_loop(struct rr_boot *b, bool (*done)(const struct rr_boot *b),
+                 int (*expired)(struct rr_boot *b, ringred_error *why), int64_t deadline_ns)
+{
+    ringred_error why = { 0 };
+
+    while (!done(b)) {
+        /* the root's own deadline may come nearer as ranks arrive that have less time left */
+        int64_t until = b->is_root && b->deadline_ns < deadline_ns ? b->deadline_ns : deadline_ns;
+        b->polls.wake_ns = until;
+        RR_TRY(rr_boot_turn(b));
+        if (rr_now_ns() >= until && !done(b)) {
+            expired(b, &why);
+            return rr_boot_fail(b, &why);
+        }
+    }
+    return 0;
+}
+
+/* ---- failure ---- */
+
+/* Sends the failure as soon as the line is free, then says no more, and reads on until the other end has
+ * closed: closing at once could throw away what is still on its way to it. */
+static void tell_line(struct rr_line *l, unsigned char *frame, const ringred_error *failure, bool *told)
+{
+    unsigned char ignored[512];
+    ssize_t n;
+
+    if (rr_line_write(l) < 0) {
+        rr_line_close(l);
+        return;
+    }
+    if (!l->sending && !*told) {
+        rr_fail_write(failure, frame);
+        rr_line_send(l, RR_FRAME_FAIL, 0, frame, RR_FAIL_BYTES);
+        *told = true;
+        if (rr_line_write(l) < 0) {
+            rr_line_close(l);
+            return;
+        }
+    }
+    if (*told && !l->sending)
+        (void)shutdown(l->fd, SHUT_WR); /* the other end sees what it sees */
+    do
+        n = recv(l->fd, ignored, sizeof ignored, 0);
+    while (n > 0 || (n < 0 && errno == EINTR));
+    if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK))
+        rr_line_close(l);
+}
+
+static void tell(struct rr_boot *b)
+{
+    unsigned char frame[RR_FAIL_BYTES];
+    int64_t until = rr_now_ns() + TELL_NS;
+    bool open = true;
+
+    for (int i = 0; i < b->lines; i++)
+        b->line[i].answered = false; /* from here on: has been told */
+    while (open && rr_now_ns() < until) {
+        open = false;
+        b->polls.used = 0;
+        for (int i = 0; i < b->lines; i++) {
+            struct rr_line *l = &b->line[i];
+            if (l->fd >= 0)
+                tell_line(l, frame, &b->failure, &l->answered);
+            if (l->fd >= 0)
+                rr_polls_add(&b->polls, l->fd, (short)(POLLIN | (l->sending ? POLLOUT : 0)));
+            open = open || l->fd >= 0;
+        }
+        if (open)
+            (void)poll(b->polls.at, (nfds_t)b->polls.used, rr_deadline_ms(until, 1000));
+    }
+}
+
+int rr_boot_fail(struct rr_boot *b, const ringred_error *failure)
+{
+    if (b->failure.code)
+        return b->failure.code;
+    b->failure = *failure;
+    b->x.active = false;
+    rr_log(b->log, RINGRED_LOG_ERROR, "%s", failure->text);
+    tell(b);
+    for (int i = 0; i < b->lines; i++)
+        rr_line_close(&b->line[i]);
+    return failure->code;
+}
+
+const char *rr_boot_period(const struct rr_boot *b, char text[32])
+{
+    snprintf(text, 32, "%.3g s", (double)(b->deadline_ns - b->started_ns) / 1e9);
+    return text;
+}

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Makes a case concrete; see model.h. */
+#include "plan/model.h"
+
+#include <string.h>
+
+#define MOST_ELEMENTS ((size_t)1 << 24) /* of a segment: one byte of memory each */
+
+/* ---- hosts: ranks that wait for each other's counters share memory ---- */
+
+static int host_of(const int *host, int r)
+{
+    while (host[r] != r)
+        r = host[r];
+    return r;
+}
+
+static void join(int *host, int a, int b)
+{
+    a = host_of(host, a);
+    b = host_of(host, b);
+    if (a < b)
+        host[b] = a;
+    else
+        host[a] = b;
+}
+
+static bool out_has_window(const struct rr_case *c, int r)
+{
+    return rr_fact(rr_fact(c->in_place, r) ? c->in_window : c->out_window, r);
+}
+
+static void find_hosts(struct rr_model *m)
+{
+    const struct rr_case *c = m->c;
+
+    for (int r = 0; r < c->ranks; r++) {
+        m->host[r] = r;
+        m->windows[r] = true;
+    }
+    for (int r = 0; r < c->ranks; r++)
+        for (uint32_t i = 0; i < c->plan[r]->peers; i++)
+            join(m->host, r, c->plan[r]->peer[i]);
+    for (int r = 0; r < c->ranks; r++) {
+        m->host[r] = host_of(m->host, r);
+        if (!out_has_window(c, r))
+            m->windows[m->host[r]] = false;
+    }
+}
+
+/* ---- cuts ---- */
+
+/* Ranges of all spans; number[e] becomes 1 where one begins or ends. */
+static void mark(const struct rr_model *m, int kind, uint32_t *number)
+{
+    const struct rr_case *c = m->c;
+    struct rr_range segment = { 0, m->elements[kind] };
+
+    for (int r = 0; r < c->ranks; r++)
+        for (uint32_t i = 0; i < c->plan[r]->spans; i++) {
+            struct rr_range e = rr_block_range(segment, &c->plan[r]->span[i], c->element_bytes);
+            struct rr_cut *cut = &m->cut[kind][m->span0[r] + i];
+            cut->lo = e.lo;
+            cut->hi = e.hi;
+            number[e.lo] = number[e.hi] = 1;
+        }
+    number[0] = number[segment.hi] = 1;
+}
+
+static int cut_segment(struct rr_model *m, int kind)
+{
+    size_t end = m->elements[kind], spans = m->span0[m->c->ranks];
+    uint32_t *number = rr_alloc(end + 1, sizeof *number);
+    uint32_t pieces = 0;
+
+    if (!number)
+        return RINGRED_ENOMEM;
+    mark(m, kind, number);
+    for (size_t e = 0; e <= end; e++)
+        number[e] = number[e] ? pieces++ : 0;
+    m->pieces[kind] = pieces - 1;
+    for (size_t i = 0; i < spans; i++) {
+        struct rr_cut *cut = &m->cut[kind][i];
+        cut->first = number[cut->lo];
+        cut->pieces = number[cut->hi] - cut->first;
+    }
+    rr_free(number);
+    return 0;
+}
+
+static int make_cuts(struct rr_model *m)
+{
+    const struct rr_case *c = m->c;
+
+    for (int r = 0; r < c->ranks; r++)
+        m->span0[r + 1] = m->span0[r] + c->plan[r]->spans;
+    for (int kind = 0; kind < 2; kind++) {
+        m->cut[kind] = rr_alloc(m->span0[c->ranks] + 1, sizeof *m->cut[kind]);
+        if (!m->cut[kind])
+            return RINGRED_ENOMEM;
+        RR_TRY(cut_segment(m, kind));
+    }
+    return 0;
+}
+
+/* ---- the whole ---- */
+
+static int check_case(const struct rr_case *c, ringred_error *why)
+{
+    if (c->ranks < 1 || c->segment < 1 || c->segment > MOST_ELEMENTS || c->element_bytes < 1 ||
+        c->stage_pieces < 2 * RR_PLAN_WINDOW)
+        return rr_fail(why, RINGRED_EINVAL, -1, 0, "the case is out of the prover's range");
+    for (int r = 0; r < c->ranks; r++)
+        if (c->plan[r]->ranks != c->ranks || c->plan[r]->me != r)
+            return rr_fail(why, RINGRED_EINVAL, r, 0, "plan %d is not that of rank %d of %d", r, r, c->ranks);
+    return 0;
+}
+
+int rr_model_init(struct rr_model *m, const struct rr_case *c, ringred_error *why)
+{
+    memset(m, 0, sizeof *m);
+    m->c = c;
+    RR_TRY(check_case(c, why));
+    m->segments = c->count == 0 ? 1 : (c->count - 1) / c->segment + 1;
+    m->elements[0] = c->segment;
+    m->elements[1] = c->count - (m->segments - 1) * c->segment;
+    if (m->segments == 1)
+        m->elements[0] = m->elements[1];
+
+    m->host = rr_alloc((size_t)c->ranks, sizeof *m->host);
+    m->windows = rr_alloc((size_t)c->ranks, sizeof *m->windows);
+    m->span0 = rr_alloc((size_t)c->ranks + 1, sizeof *m->span0);
+    int rc = m->host && m->windows && m->span0 ? make_cuts(m) : RINGRED_ENOMEM;
+    if (rc < 0) {
+        rr_model_done(m);
+        return rr_fail(why, rc, -1, 0, "no memory for the prover");
+    }
+    find_hosts(m);
+    return 0;
+}
+
+void rr_model_done(struct rr_model *m)
+{
+    rr_free(m->host);
+    rr_free(m->windows);
+    rr_free(m->span0);
+    rr_free(m->cut[0]);
+    rr_free(m->cut[1]);
+    memset(m, 0, sizeof *m);
+}
+
+bool rr_model_step_is_off(const struct rr_model *m, int rank, const struct rr_step *x)
+{
+    if (x->kind != RR_STEP_COPY)
+        return false;
+    return ((x->flags & RR_PRIVATE_IN) && rr_fact(m->c->in_window, rank)) ||
+           ((x->flags & RR_PRIVATE_OUT) && out_has_window(m->c, rank));
+}
+
+/* IN(r) and OUT(r) of another rank: its window; IN without one: its stage. */
+static int where_of_peer(const struct rr_model *m, int rank, const struct rr_span *s, bool write,
+                         struct rr_where *where, ringred_error *why)
+{
+    const struct rr_case *c = m->c;
+    bool window = s->place == RR_IN ? rr_fact(c->in_window, s->rank) : out_has_window(c, s->rank);
+
+    if (m->host[s->rank] != m->host[rank])
+        return rr_fail(why, RINGRED_EINTERNAL, rank, 0, "rank %d names a vector of rank %d on another host",
+                       rank, s->rank);
+    if (window)
+        return 0;
+    if (s->place == RR_IN) {
+        where->memory = RR_STAGES;
+        return 0;
+    }
+    if (!write)
+        return rr_fail(why, RINGRED_EINTERNAL, rank, 0, "rank %d reads the output of rank %d, which has no window",
+                       rank, s->rank);
+    where->memory = RR_NOWHERE;
+    return 0;
+}
+
+int rr_model_where(const struct rr_model *m, int rank, const struct rr_step *x, uint32_t span, bool write,
+                   struct rr_where *where, ringred_error *why)
+{
+    const struct rr_case *c = m->c;
+    const struct rr_span *s = &c->plan[rank]->span[span];
+
+    *where = (struct rr_where){ .memory = RR_VECTOR, .rank = s->rank };
+    switch (s->place) {
+    case RR_TEMP:
+        *where = (struct rr_where){ .memory = RR_TEMPS, .rank = rank, .index = s->rank };
+        return 0;
+    case RR_STAGE:
+        where->memory = RR_STAGES;
+        if (write && (x->flags & RR_PRIVATE_OUT) && m->windows[m->host[rank]])
+            where->memory = RR_NOWHERE;
+        if (write && s->rank != rank)
+            return rr_fail(why, RINGRED_EINTERNAL, rank, 0, "rank %d writes the stage of rank %d", rank, s->rank);
+        if (m->host[s->rank] != m->host[rank])
+            return rr_fail(why, RINGRED_EINTERNAL, rank, 0, "rank %d reads the stage of rank %d on another host",
+                           rank, s->rank);
+        return 0;
+    case RR_IN:
+        if (write)
+            return rr_fail(why, RINGRED_EINTERNAL, rank, 0, "rank %d writes an input", rank);
+        break;
+    default:
+        where->index = rr_fact(c->in_place, s->rank) ? 0 : 1;
+        break;
+    }
+    return s->rank == rank ? 0 : where_of_peer(m, rank, s, write, where, why);
+}
+
+const char *rr_step_name(int kind)
+{
+    static const char *const names[RR_STEP_LAST] = {
+        [RR_STEP_SEND] = "send",     [RR_STEP_RECV] = "recv",     [RR_STEP_REDUCE] = "reduce",
+        [RR_STEP_COPY] = "copy",     [RR_STEP_SIGNAL] = "signal", [RR_STEP_AWAIT] = "await",
+    };
+
+    return kind > 0 && kind < RR_STEP_LAST ? names[kind] : "?";
+}
