@@ -103,7 +103,7 @@ static int ended(struct rr_boot *b, struct rr_line *l, ringred_error *why)
     int r = l->rank, system = l->system;
 
     rr_line_close(l);
-    if (l->left && !b->x.active)
+    if (l->left && (!b->x.active || b->x.done)) /* it has what it came for, and so have we */
         return 0;
     if (!was_in && !l->left) { /* not counted yet: whoever dialled may dial again */
         if (!b->is_root)
