@@ -127,7 +127,7 @@ static struct rr_guest *place(struct rr_gate *g, int64_t now)
     return oldest;
 }
 
-static void let_in(struct rr_gate *g, int listener)
+static void let_in(struct rr_gate *g, int listener, const struct rr_log *log, rr_admit *admit, void *context)
 {
     int one = 1;
 
@@ -149,7 +149,7 @@ static void let_in(struct rr_gate *g, int listener)
         rr_hand_accept(&s->hand, &g->badge, fd);
         s->since_ns = now;
         s->at = -1;
-        (void)rr_hand_step(&s->hand); /* the greeting; a failure shows at the next turn */
+        guest_turn(g, s, log, admit, context); /* a quick peer may be through at once */
     }
 }
 
@@ -162,12 +162,12 @@ void rr_gate_turn(struct rr_gate *g, const struct rr_polls *p, const struct rr_l
         struct rr_guest *s = &g->guest[i];
         if (s->hand.state == RR_HAND_FREE)
             continue;
-        if (rr_polls_ready(p, s->at) || now >= s->hand.give_up_ns || s->hand.state == RR_HAND_FAILED)
+        if (rr_polls_ready(p, s->at) || now >= s->hand.give_up_ns)
             guest_turn(g, s, log, admit, context);
     }
     for (int i = 0; i < g->listeners; i++)
         if (rr_polls_ready(p, g->at[i]))
-            let_in(g, g->listener[i]);
+            let_in(g, g->listener[i], log, admit, context);
 }
 
 void rr_gate_free(struct rr_gate *g)
