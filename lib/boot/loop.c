@@ -136,7 +136,7 @@ static int take(struct rr_boot *b, struct rr_line *l, ringred_error *why)
         }
         int rc = whole(b, l, why);
         rr_line_next(l);
-        if (rc < 0 || b->x.done)
+        if (rc < 0 || b->x.done || l->fd < 0)
             return rc; /* what comes after belongs to the next call */
     }
 }
