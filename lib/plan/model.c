@@ -2,6 +2,8 @@
 /* Makes a case concrete; see model.h. */
 #include "plan/model.h"
 
+#include "plan/builder.h"
+
 #include <string.h>
 
 #define MOST_ELEMENTS ((size_t)1 << 24) /* of a segment: one byte of memory each */
@@ -113,6 +115,9 @@ static int check_case(const struct rr_case *c, ringred_error *why)
     for (int r = 0; r < c->ranks; r++)
         if (c->plan[r]->ranks != c->ranks || c->plan[r]->me != r)
             return rr_fail(why, RINGRED_EINVAL, r, 0, "plan %d is not that of rank %d of %d", r, r, c->ranks);
+    for (int r = 0; r < c->ranks; r++)
+        if (rr_plan_check(c->plan[r]) < 0)
+            return rr_fail(why, RINGRED_EINTERNAL, r, 0, "the plan of rank %d is not well formed", r);
     return 0;
 }
 
