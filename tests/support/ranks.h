@@ -45,15 +45,15 @@ void ranks_meet(struct rank *me);
 _Noreturn void ranks_fail(const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-#define rank_check(claim)                                      \
-    do {                                                       \
-        if (!(claim))                                          \
-            ranks_fail(__FILE__, __LINE__, "not so: " #claim); \
+#define rank_check(claim)                                         \
+    do {                                                          \
+        if (!(claim))                                             \
+            ranks_fail(__FILE__, __LINE__, "not so: %s", #claim); \
     } while (0)
-#define rank_check_msg(claim, ...)                        \
-    do {                                                  \
-        if (!(claim))                                     \
-            ranks_fail(__FILE__, __LINE__, __VA_ARGS__);  \
+#define rank_check_msg(claim, ...)                       \
+    do {                                                 \
+        if (!(claim))                                    \
+            ranks_fail(__FILE__, __LINE__, __VA_ARGS__); \
     } while (0)
 #define rank_check_int(got, want) ranks_check_int(__FILE__, __LINE__, #got, (long long)(got), (long long)(want))
 void ranks_check_int(const char *file, int line, const char *what, long long got, long long want);
