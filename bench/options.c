@@ -274,7 +274,7 @@ static bool child(struct bench_options *o, const char *text)
 
 static bool check(struct bench_options *o, const char *text)
 {
-    int rounds;
+    int rounds = 1;
 
     if (!whole("check", text, 0, &rounds))
         return false;

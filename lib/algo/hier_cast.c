@@ -50,7 +50,7 @@ static void lead(struct rr_builder *b, const struct cast *c, const struct rr_gro
     }
     if (g->n > 1)
         rr_shm_serve(b, g, is_root ? in : out, is_root, got);
-    if (is_root)
+    else if (is_root)
         rr_add_copy(b, in, &out, 1, 0);
 }
 

@@ -56,7 +56,8 @@ int rr_shm_outputs(const struct rr_group *g, struct rr_span shape, struct rr_spa
 int rr_shm_collect(struct rr_builder *b, const struct rr_group *g, struct rr_published in, int lag);
 
 /* The leader hands `from`, there once step `after` is done (-1: from the start), to its host. With
- * `windows`, `from` is its input, read from its window if it has one; else its stage is read. */
+ * `windows`, `from` is its input, read from its window if it has one, and goes to its own output too;
+ * else its stage is read. */
 void rr_shm_serve(struct rr_builder *b, const struct rr_group *g, struct rr_span from, bool windows,
                   int after);
 void rr_shm_fetch(struct rr_builder *b, const struct rr_group *g, int leader, bool windows);

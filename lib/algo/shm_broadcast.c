@@ -18,6 +18,10 @@ void rr_shm_serve(struct rr_builder *b, const struct rr_group *g, struct rr_span
     rr_others_of(g, &others);
     int copy = rr_add_copy(b, from, &stage, 1, windows ? RR_PRIVATE_IN : 0);
     int signal = rr_add_signal(b, RR_ARRIVED);
+    if (windows) {
+        struct rr_span out = rr_at(from, RR_OUT, me);
+        rr_add_copy(b, from, &out, 1, 0); /* my own output, while the others read */
+    }
     int await = rr_add_await(b, RR_ARRIVED, others.rank, others.n);
     if (after >= 0)
         rr_after(b, copy, after, 0);
@@ -68,12 +72,9 @@ RR_BUILDER(rr_build_shm_broadcast)
     if (!b)
         return RINGRED_ENOMEM;
 
-    if (me == root) {
-        struct rr_span in = rr_span_whole(RR_IN, me), out = rr_span_whole(RR_OUT, me);
-        rr_shm_serve(b, &g, in, true, -1);
-        rr_add_copy(b, in, &out, 1, 0);
-    } else {
+    if (me == root)
+        rr_shm_serve(b, &g, rr_span_whole(RR_IN, me), true, -1);
+    else
         rr_shm_fetch(b, &g, root, true);
-    }
     return rr_plan_finish(b, plan);
 }

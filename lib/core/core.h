@@ -42,9 +42,10 @@ struct ringred_comm {
     struct rr_layout layout;
     int16_t *host;              /* [ranks], layout.host */
     bool all_local;             /* every rank shares memory with every other */
-    bool lane;                  /* small allreduces take the tiny lane */
+    int64_t tiny_most, last_most; /* bytes up to which allreduces take these lanes; -1: never */
     int wish;                   /* the algorithm that the settings ask for and that is possible, or -1 */
     bool crowded;               /* more ranks on this machine than CPUs for them */
+    bool crowded_any;           /* on some machine of the job; the same on all ranks */
     struct rr_engine engine;
     rr_reduce_fn kernel[8];     /* sum, by type */
     struct rr_choice allreduce[RR_ALGOS]; /* by algorithm; made with the communicator */
@@ -97,6 +98,7 @@ struct rr_choice *rr_choose(ringred_comm *comm, const struct rr_call *call, size
 int rr_plans_init(ringred_comm *comm, ringred_error *why);
 void rr_plans_done(ringred_comm *comm);
 int rr_plan_broadcast(ringred_comm *comm, int root, struct rr_choice *choice, ringred_error *why);
+enum rr_lane rr_choose_lane(const ringred_comm *comm, size_t bytes);
 void rr_choose_init(ringred_comm *comm); /* once, when the plans are there */
 
 /* Breaks the communicator: the first failure counts, here and on this host. Returns the code that counts. */

@@ -91,20 +91,27 @@ static int compare_cards(const ringred_comm *c, const struct card *card, ringred
     return 0;
 }
 
-/* Are there more ranks on this machine than CPUs that they may use? */
-static bool is_crowded(const ringred_comm *c, const struct card *card)
+/* Are there more ranks on rank `of`'s machine than CPUs that they may use? */
+static bool is_crowded(const ringred_comm *c, const struct card *card, int of)
 {
     int ranks = 0, cpus = 0;
 
     for (int r = 0; r < c->ranks; r++)
-        ranks += card[r].machine == card[c->rank].machine;
+        ranks += card[r].machine == card[of].machine;
     for (int w = 0; w < CPUS / 64; w++) {
         uint64_t all = 0;
         for (int r = 0; r < c->ranks; r++)
-            all |= card[r].machine == card[c->rank].machine ? card[r].cpus[w] : 0;
+            all |= card[r].machine == card[of].machine ? card[r].cpus[w] : 0;
         cpus += __builtin_popcountll(all);
     }
     return ranks > cpus;
+}
+
+static void count_cpus(ringred_comm *c, const struct card *card)
+{
+    c->crowded = is_crowded(c, card, c->rank);
+    for (int r = 0; r < c->ranks && !c->crowded_any; r++) /* a machine is looked at by its lowest rank */
+        c->crowded_any = (r == 0 || card[r].machine != card[r - 1].machine) && is_crowded(c, card, r);
 }
 
 /* ---- layout ---- */
@@ -243,7 +250,8 @@ static int join(ringred_comm *c, struct rr_boot *boot, int64_t deadline, ringred
         rc = find_layout(c, boot, true); /* links between all */
     }
     c->all_local = c->engine.shared && c->layout.hosts == 1;
-    c->crowded = rc == 0 && is_crowded(c, card);
+    if (rc == 0)
+        count_cpus(c, card);
     if (rc == 0 && c->layout.hosts > 1)
         rc = link_up(c, boot, why);
     if (rc == 0)

@@ -20,8 +20,9 @@ static void describe_call(ringred_comm *c, const char *name, uint64_t bytes, str
     rr_text_add(t, ",\"call\":{\"collective\":");
     rr_text_add_json(t, name);
     rr_text_add(t, ",\"bytes\":%llu,", (unsigned long long)bytes);
-    if (call.what == RR_ALLREDUCE && c->lane && bytes <= RR_LANE_BYTES) {
-        rr_text_add(t, "\"plan\":\"tiny lane\"}");
+    enum rr_lane lane = call.what == RR_ALLREDUCE ? rr_choose_lane(c, (size_t)bytes) : RR_LANE_NONE;
+    if (lane != RR_LANE_NONE) {
+        rr_text_add(t, "\"plan\":\"%s lane\"}", lane == RR_LANE_TINY ? "tiny" : "last-arriver");
         return;
     }
     struct rr_choice *choice = rr_choose(c, &call, &segment);

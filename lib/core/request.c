@@ -44,10 +44,12 @@ static int begin(ringred_comm *c, struct ringred_request *q, ringred_error *why)
     struct rr_run *r = &q->run;
 
     c->active = true;
-    if (r->lane) {
+    if (r->lane == RR_LANE_TINY) {
         rr_lane_begin(&c->engine, r);
         return 0;
     }
+    if (r->lane == RR_LANE_LAST)
+        return rr_last_begin(&c->engine, r, why);
     if (rr_program_fit(&c->engine, r->program, r->count, r->element_bytes, r->segment) < 0)
         return rr_fail(why, RINGRED_EINTERNAL, -1, 0, "a plan does not fit into scratch");
     rr_run_begin(&c->engine, r);
@@ -130,8 +132,8 @@ static void bind_run(ringred_comm *c, const struct rr_call *call, struct rr_run 
                               .root = call->root,
                               .count = call->count,
                               .sequence = ++c->sequence };
-    r->lane = reduces && c->lane && call->count * r->element_bytes <= RR_LANE_BYTES;
-    if (!r->lane)
+    r->lane = reduces ? rr_choose_lane(c, call->count * r->element_bytes) : RR_LANE_NONE;
+    if (r->lane == RR_LANE_NONE)
         r->program = &rr_choose(c, call, &r->segment)->program;
 }
 

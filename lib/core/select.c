@@ -8,6 +8,9 @@
 
 #define KI ((size_t)1 << 10)
 
+/* Last arriver against two-shot, with more ranks than CPUs. */
+#define LAST_MOST (256 * KI)
+
 /* Where one way of doing it becomes faster than the other, in bytes; the tiny lane below that. */
 #define SHM_ONESHOT_MOST(n) ((n) == 2 ? 32 * KI : 8 * KI)
 #define LINK_ONESHOT_MOST(n) ((n) <= 2 ? 8 * KI : (n) <= 8 ? 16 * KI : 0)
@@ -56,8 +59,13 @@ void rr_choose_init(ringred_comm *c)
     const char *wish = rr_setting_text(&c->settings, RR_SET_ALGORITHM);
     bool fast = strcmp(rr_setting_text(&c->settings, RR_SET_NUMERICS), "fast") == 0;
 
-    c->lane = c->all_local && c->ranks > 1 && c->ranks <= RR_LANE_RANKS &&
-              (strcmp(wish, "auto") == 0 || strcmp(wish, "tiny") == 0);
+    bool lanes = c->all_local && c->ranks > 1 && c->ranks <= RR_LANE_RANKS;
+    bool chosen = strcmp(wish, "auto") == 0;
+
+    c->tiny_most = lanes && (chosen || strcmp(wish, "tiny") == 0) ? RR_LANE_BYTES : -1;
+    c->last_most = -1;
+    if (lanes && ((chosen && c->crowded_any) || strcmp(wish, "last") == 0))
+        c->last_most = chosen ? (int64_t)LAST_MOST : (int64_t)(c->engine.shared->stage_bytes / 4);
     c->wish = -1;
     for (size_t i = 0; i < sizeof wishes / sizeof *wishes; i++) {
         enum rr_algo algo = c->all_local ? wishes[i].shared : wishes[i].linked;
@@ -93,6 +101,13 @@ static size_t fitted_segment(const ringred_comm *c, const struct rr_plan *plan, 
            segment > RR_LINE)
         segment /= 2;
     return segment;
+}
+
+enum rr_lane rr_choose_lane(const ringred_comm *c, size_t bytes)
+{
+    if ((int64_t)bytes <= c->tiny_most)
+        return RR_LANE_TINY;
+    return (int64_t)bytes <= c->last_most ? RR_LANE_LAST : RR_LANE_NONE;
 }
 
 struct rr_choice *rr_choose(ringred_comm *c, const struct rr_call *call, size_t *segment)

@@ -33,6 +33,7 @@ struct rr_engine {
     char *scratch;                         /* temps */
     size_t scratch_bytes;
     size_t stage_at;                       /* where the next piece of the stage goes; the same on all ranks */
+    uint64_t last_runs;                    /* operations of the last-arriver lane so far; the same on all ranks */
     uint64_t bytes_sent;                   /* by links, for tests and describe */
     /* what the active run works with, made for the largest plan */
     uint32_t *done;                        /* [most_steps]: segments that a step has finished */
@@ -53,7 +54,7 @@ struct rr_run {
     char *out;
     size_t count, segments;                /* elements of the vector; at least one segment */
     size_t element_bytes;
-    bool lane;                             /* the tiny lane, without a program */
+    enum rr_lane { RR_LANE_NONE, RR_LANE_TINY, RR_LANE_LAST } lane; /* instead of a program */
     int type;
     uint32_t divisor;                      /* of an average, else 1 */
     rr_reduce_fn reduce;
@@ -80,11 +81,13 @@ size_t rr_program_scratch(const struct rr_plan *plan, size_t count, size_t eleme
 /* Binds the run (program, ask, in, out, count, type, divisor, reduce are set) and makes it ready to advance. */
 void rr_run_begin(struct rr_engine *e, struct rr_run *r);
 
-/* The tiny lane instead of a program: all ranks on one host, at most RR_LANE_BYTES. */
-#define RR_LANE_BYTES 2048
-#define RR_LANE_RANKS 64
+/* Short lanes instead of a program (lane.c, last.c), where all ranks share memory. */
+#define RR_LANE_BYTES 2048 /* tiny: at most */
+#define RR_LANE_RANKS 64   /* both */
 void rr_lane_begin(struct rr_engine *e, struct rr_run *r);
 int rr_lane_advance(struct rr_engine *e, struct rr_run *r, ringred_error *why);
+int rr_last_begin(struct rr_engine *e, struct rr_run *r, ringred_error *why);
+int rr_last_advance(struct rr_engine *e, struct rr_run *r, ringred_error *why);
 
 /* Does what can be done now. 0: ended. PENDING. < 0: failed. *moved tells whether anything happened. */
 int rr_run_advance(struct rr_engine *e, struct rr_run *r, bool *moved, ringred_error *why);

@@ -4,7 +4,7 @@
  * fits, and sums everybody's: one line travels from each rank to each other, nothing more. It keeps
  * the rules of the shared-memory plans (plan.h): the same arrival lines, the same pieces of the stage,
  * the same tree. */
-#include "engine/engine.h"
+#include "engine/step.h"
 
 #include <string.h>
 
@@ -22,11 +22,7 @@ void rr_lane_begin(struct rr_engine *e, struct rr_run *r)
     if (bytes <= RR_INLINE) {
         memcpy(a->u.payload, r->in, bytes);
     } else {
-        size_t piece = rr_round_up(bytes, 2 * RR_LINE);
-        if (e->stage_at + piece > s->stage_bytes)
-            e->stage_at = 0;
-        r->first_piece = e->stage_at;
-        e->stage_at += piece;
+        r->first_piece = rr_run_piece(e, bytes);
         rr_copy(s->mate[e->rank].stage + r->first_piece, r->in, bytes);
     }
     a->hash = r->hash;

@@ -12,44 +12,42 @@ static bool is_window(const struct rr_engine *e, const char *p)
     return heap && p >= heap && p < heap + e->shared->heap_bytes;
 }
 
+size_t rr_run_piece(struct rr_engine *e, size_t bytes)
+{
+    size_t piece = rr_round_up(bytes ? bytes : 1, 2 * RR_LINE), at;
+
+    if (e->stage_at + piece > e->shared->stage_bytes)
+        e->stage_at = 0;
+    at = e->stage_at;
+    e->stage_at += piece;
+    return at;
+}
+
 /* The next pieces of the stage: the same on all ranks of a host, since they run the same plans on the
  * same counts. Whoever enters operation k knows that all have ended k - 2, so going round is safe. */
-static void take_pieces(struct rr_engine *e, struct rr_run *r, size_t elements)
+static void take_pieces(struct rr_engine *e, struct rr_run *r)
 {
-    size_t most = elements * r->program->element_bytes;
-
-    r->piece_bytes = rr_round_up(most ? most : 1, 2 * RR_LINE);
     if (r->segments == 1) {
-        if (e->stage_at + r->piece_bytes > e->shared->stage_bytes)
-            e->stage_at = 0;
-        r->first_piece = e->stage_at;
-        e->stage_at += r->piece_bytes;
+        r->first_piece = rr_run_piece(e, r->segment_bytes);
         return;
     }
+    r->piece_bytes = rr_round_up(r->segment_bytes, 2 * RR_LINE);
     r->pieces = e->shared->stage_bytes / r->piece_bytes;
     r->first_piece = (e->stage_at + r->piece_bytes - 1) / r->piece_bytes;
     e->stage_at = ((r->first_piece + r->segments - 1) % r->pieces + 1) * r->piece_bytes;
 }
 
-void rr_run_begin(struct rr_engine *e, struct rr_run *r)
+void rr_run_bind(struct rr_engine *e, struct rr_run *r)
 {
-    const struct rr_program *p = r->program;
-    size_t elements = r->count < p->segment ? r->count : p->segment;
-
-    r->segments = r->count ? (r->count == elements ? 1 : (r->count + elements - 1) / elements) : 1;
-    r->segment_bytes = elements * p->element_bytes;
     r->base = r->ask.sequence << RR_SEGMENT_BITS;
-    r->straight = r->segments == 1 && !p->plan->linked;
-    r->in_window = r->out_window = r->whole = false;
     r->first = r->awaited = 0;
+    r->in_window = r->out_window = r->whole = false;
     r->done = e->done;
     r->bases = e->bases;
     r->send = e->send;
     r->recv = e->recv;
-    memset(r->done, 0, p->plan->steps * sizeof *r->done);
-    if (!p->plan->shared)
+    if (!e->shared)
         return;
-
     r->hash = rr_ask_hash(&r->ask);
     e->shared->mate[e->rank].page->ask[r->ask.sequence & 1] = r->ask;
     if (r->count) {
@@ -58,7 +56,20 @@ void rr_run_begin(struct rr_engine *e, struct rr_run *r)
     }
     r->all_out_windows = r->out_window;
     r->all_in_windows = r->in_window;
-    take_pieces(e, r, elements);
+}
+
+void rr_run_begin(struct rr_engine *e, struct rr_run *r)
+{
+    const struct rr_program *p = r->program;
+    size_t elements = r->count < p->segment ? r->count : p->segment;
+
+    rr_run_bind(e, r);
+    r->segments = r->count > elements ? (r->count + elements - 1) / elements : 1;
+    r->segment_bytes = elements * r->element_bytes;
+    r->straight = r->segments == 1 && !p->plan->linked;
+    memset(r->done, 0, p->plan->steps * sizeof *r->done);
+    if (p->plan->shared)
+        take_pieces(e, r);
 }
 
 static int run_straight(struct rr_engine *e, struct rr_run *r, bool *moved, ringred_error *why)
@@ -114,7 +125,7 @@ int rr_run_advance(struct rr_engine *e, struct rr_run *r, bool *moved, ringred_e
 {
     *moved = false;
     if (r->lane)
-        return rr_lane_advance(e, r, why);
+        return r->lane == RR_LANE_TINY ? rr_lane_advance(e, r, why) : rr_last_advance(e, r, why);
     return r->straight ? run_straight(e, r, moved, why) : sweep(e, r, moved, why);
 }
 

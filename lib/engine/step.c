@@ -67,7 +67,7 @@ static void run_reduce(const struct rr_engine *e, const struct rr_run *r, const 
         .type = r->type, .op = RINGRED_SUM, .divisor = step->flags & RR_DIVIDE ? r->divisor : 1
     };
 
-    job.count = extent[step->source].bytes / r->program->element_bytes;
+    job.count = extent[step->source].bytes / r->element_bytes;
     if (!job.count)
         return;
     for (uint32_t i = 0; i < step->sources; i++)
@@ -106,6 +106,17 @@ static void run_copy(const struct rr_engine *e, const struct rr_run *r, const st
     }
 }
 
+void rr_run_introduce(const struct rr_engine *e, const struct rr_run *r, struct rr_arrival *a)
+{
+    const char *heap = e->shared->mate[e->rank].heap;
+
+    a->u.window.in = r->in_window ? (uint64_t)(r->in - heap) : 0;
+    a->u.window.out = r->out_window ? (uint64_t)(r->out - heap) : 0;
+    a->u.window.in_window = r->in_window;
+    a->u.window.out_window = r->out_window;
+    a->hash = r->hash;
+}
+
 static void run_signal(struct rr_engine *e, const struct rr_run *r, const struct rr_step *step,
                        size_t segment)
 {
@@ -115,26 +126,19 @@ static void run_signal(struct rr_engine *e, const struct rr_run *r, const struct
 
     if (step->counter == RR_ARRIVED) {
         counter = &a->counter;
-        if (segment == 0) {
-            const char *heap = e->shared->mate[e->rank].heap;
-            a->u.window.in = r->in_window ? (uint64_t)(r->in - heap) : 0;
-            a->u.window.out = r->out_window ? (uint64_t)(r->out - heap) : 0;
-            a->u.window.in_window = r->in_window;
-            a->u.window.out_window = r->out_window;
-            a->hash = r->hash;
-        }
+        if (segment == 0)
+            rr_run_introduce(e, r, a);
     }
     atomic_store_explicit(counter, r->base + segment + 1, memory_order_release);
     rr_shared_published(e->shared);
 }
 
-/* A peer is in this operation: do we agree, and where are its vectors? */
-static int meet(struct rr_engine *e, struct rr_run *r, int peer, const struct rr_arrival *a,
-                ringred_error *why)
+int rr_run_meet(struct rr_engine *e, struct rr_run *r, int peer, ringred_error *why)
 {
     struct rr_shared *s = e->shared;
+    const struct rr_arrival *a = &s->mate[peer].page->arrival[r->ask.sequence & 1];
     struct rr_bases *b = &r->bases[peer];
-    size_t bytes = r->count * r->program->element_bytes;
+    size_t bytes = r->count * r->element_bytes;
 
     if (RR_UNLIKELY(a->hash != r->hash)) {
         int rc = rr_ask_compare(&r->ask, e->rank, &s->mate[peer].page->ask[r->ask.sequence & 1], peer,
@@ -190,7 +194,7 @@ static int run_await(struct rr_engine *e, struct rr_run *r, const struct rr_step
                 return RINGRED_PENDING;
             }
         if (step->counter == RR_ARRIVED && segment == 0)
-            RR_TRY(meet(e, r, peer[i], a, why));
+            RR_TRY(rr_run_meet(e, r, peer[i], why));
     }
     r->awaited = 0;
     if (step->counter == RR_ARRIVED && segment == 0)

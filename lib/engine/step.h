@@ -9,4 +9,13 @@
 int rr_step_run(struct rr_engine *e, struct rr_run *r, uint32_t x, size_t segment,
                 ringred_error *why);
 
+/* Writes my windows and my request's hash into an arrival, for peers to meet. */
+void rr_run_introduce(const struct rr_engine *e, const struct rr_run *r, struct rr_arrival *a);
+/* A peer is in this operation: do we agree, and where are its vectors? */
+int rr_run_meet(struct rr_engine *e, struct rr_run *r, int peer, ringred_error *why);
+/* Finds out which of my vectors have windows, and lends the run what the engine has for it. */
+void rr_run_bind(struct rr_engine *e, struct rr_run *r);
+/* The next `bytes` of every rank's stage, in one piece; the same place on all ranks. */
+size_t rr_run_piece(struct rr_engine *e, size_t bytes);
+
 #endif

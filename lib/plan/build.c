@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writing a plan step by step. Algorithms call this; nothing here knows any algorithm. The first
- * failure sticks: later calls do nothing and return step 0, and rr_plan_finish passes it on. */
+ * failure sticks: later calls do nothing and return step 0, and rr_plan_finish passes it on. What a
+ * step names is checked there too (sound.c). */
 #include "plan/builder.h"
 
 #include <string.h>
@@ -72,7 +73,7 @@ struct rr_span rr_span_whole(enum rr_place place, int rank)
     return (struct rr_span){ .place = (uint8_t)place, .rank = (int16_t)rank, .of = { 1, 1, 1 } };
 }
 
-/* A cut that is wrong, or too deep, gives a span without a place, which no step accepts. */
+/* A cut that is wrong, or too deep, gives a span without a place, which no plan may have. */
 struct rr_span rr_span_block(struct rr_span s, int at, int of)
 {
     int level = 0;
@@ -91,27 +92,9 @@ struct rr_span rr_span_block(struct rr_span s, int at, int of)
     return s;
 }
 
-static bool span_is_sound(const struct rr_builder *b, const struct rr_span *s)
-{
-    if (s->place < RR_IN || s->place > RR_TEMP)
-        return false;
-    if (s->rank < 0 || (size_t)s->rank >= (s->place == RR_TEMP ? b->temps.used : (size_t)b->ranks))
-        return false;
-    for (int i = 0; i < RR_LEVELS; i++)
-        if (s->at[i] >= s->of[i])
-            return false;
-    return true;
-}
-
 /* Keeps `n` spans; the index of the first. */
 static uint32_t add_spans(struct rr_builder *b, const struct rr_span *spans, int n)
 {
-    for (int i = 0; i < n; i++)
-        if (!span_is_sound(b, &spans[i])) {
-            fail(b, RINGRED_EINVAL);
-            return 0;
-        }
-
     uint32_t first = (uint32_t)b->spans.used;
     struct rr_span *to = rr_list_add(&b->spans, (size_t)n);
     if (!to) {
@@ -218,10 +201,8 @@ int rr_add_await(struct rr_builder *b, enum rr_counter counter, const int16_t *p
 
     if (b->failed)
         return 0;
-    for (int i = 0; i < n; i++)
-        if (peers[i] < 0 || peers[i] >= b->ranks || peers[i] == b->me)
-            return fail(b, RINGRED_EINVAL);
-
+    if (n < 0 || n > UINT16_MAX)
+        return fail(b, RINGRED_EINVAL);
     step.peers = (uint16_t)n;
     step.peer0 = (uint32_t)b->peers.used;
     int16_t *to = rr_list_add(&b->peers, (size_t)n);

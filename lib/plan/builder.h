@@ -28,4 +28,7 @@ struct rr_builder {
 void *rr_list_add(struct rr_list *l, size_t n);
 void rr_builder_free(struct rr_builder *b);
 
+/* 0 or EINVAL: indexes name something, dependencies point back (sound.c). */
+int rr_plan_check(const struct rr_plan *p);
+
 #endif

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Turns what a builder collected into a plan: adds the dependencies that keep messages in order,
- * checks that the order of turns is one in which the plan can run, and packs everything into one
- * piece of memory.
+/* Turns what a builder collected into a plan: adds the dependencies that keep messages in order and packs
+ * everything into one piece of memory.
  *
  * The order of turns: turn i runs (x, i - lag of x) for all x in program order. Instances that do not
- * exist (before the first segment, after the last) are left out. Every dependency must point
- * backwards in it, so a rank by itself can always go on; whether ranks can go on together is what the
- * prover shows. */
+ * exist (before the first segment, after the last) are left out. */
 #include "plan/builder.h"
 
 #include <string.h>
@@ -87,42 +84,6 @@ static void order_messages(struct rr_builder *b)
     }
     rr_free(start);
     rr_free(sorted);
-}
-
-/* ---- checks ---- */
-
-/* Backwards in the order of turns; and in a plan without messages, which with a single segment is run
- * straight down the program, backwards in the program too (then all `back` of 0 or less are alike). */
-static bool points_back(const struct rr_step *steps, const struct rr_wait *w, bool linked)
-{
-    const struct rr_step *x = &steps[w->step], *t = &steps[w->dep.step];
-    int turn = t->lag - w->dep.back;
-
-    if (turn > x->lag || (turn == x->lag && w->dep.step >= w->step))
-        return false;
-    return linked || w->dep.back > 0 || w->dep.step < w->step;
-}
-
-static int check(const struct rr_builder *b)
-{
-    const struct rr_step *steps = b->steps.at;
-    const struct rr_wait *waits = b->waits.at;
-    unsigned signalled = 0;
-    bool linked = false;
-
-    for (size_t x = 0; x < b->steps.used; x++)
-        linked = linked || is_message(&steps[x]);
-    for (size_t i = 0; i < b->waits.used; i++)
-        if (!points_back(steps, &waits[i], linked))
-            return RINGRED_EINVAL;
-    for (size_t x = 0; x < b->steps.used; x++) {
-        if (steps[x].kind != RR_STEP_SIGNAL)
-            continue;
-        if (steps[x].counter >= RR_COUNTERS || signalled >> steps[x].counter & 1)
-            return RINGRED_EINVAL; /* a counter says one thing only */
-        signalled |= 1u << steps[x].counter;
-    }
-    return 0;
 }
 
 /* ---- packing ---- */
@@ -231,14 +192,13 @@ int rr_plan_finish(struct rr_builder *b, struct rr_plan **plan)
         order_messages(b);
         rc = b->failed;
     }
-    if (rc == 0)
-        rc = check(b);
     if (rc == 0) {
         struct rr_plan *p = pack(b);
-        if (p)
+        rc = p ? rr_plan_check(p) : RINGRED_ENOMEM;
+        if (rc == 0)
             *plan = p;
         else
-            rc = RINGRED_ENOMEM;
+            rr_plan_free(p);
     }
     rr_builder_free(b);
     return rc;

@@ -2,6 +2,8 @@
 /* Makes a case concrete; see model.h. */
 #include "plan/model.h"
 
+#include "plan/builder.h"
+
 #include <string.h>
 
 #define MOST_ELEMENTS ((size_t)1 << 24) /* of a segment: one byte of memory each */
@@ -113,6 +115,9 @@ static int check_case(const struct rr_case *c, ringred_error *why)
     for (int r = 0; r < c->ranks; r++)
         if (c->plan[r]->ranks != c->ranks || c->plan[r]->me != r)
             return rr_fail(why, RINGRED_EINVAL, r, 0, "plan %d is not that of rank %d of %d", r, r, c->ranks);
+    for (int r = 0; r < c->ranks; r++)
+        if (rr_plan_check(c->plan[r]) < 0)
+            return rr_fail(why, RINGRED_EINTERNAL, r, 0, "the plan of rank %d is not well formed", r);
     return 0;
 }
 
@@ -149,12 +154,23 @@ void rr_model_done(struct rr_model *m)
     memset(m, 0, sizeof *m);
 }
 
+/* In place, my input is my output. */
+static bool copies_to_itself(const struct rr_model *m, int rank, const struct rr_step *x)
+{
+    const struct rr_span *from = &m->c->plan[rank]->span[x->source];
+    const struct rr_span *to = &m->c->plan[rank]->span[x->destination];
+
+    return rr_fact(m->c->in_place, rank) && x->destinations == 1 && !(x->flags & RR_DIVIDE) &&
+           from->place == RR_IN && to->place == RR_OUT && from->rank == rank && to->rank == rank &&
+           memcmp(from->at, to->at, sizeof from->at) == 0 && memcmp(from->of, to->of, sizeof from->of) == 0;
+}
+
 bool rr_model_step_is_off(const struct rr_model *m, int rank, const struct rr_step *x)
 {
     if (x->kind != RR_STEP_COPY)
         return false;
     return ((x->flags & RR_PRIVATE_IN) && rr_fact(m->c->in_window, rank)) ||
-           ((x->flags & RR_PRIVATE_OUT) && out_has_window(m->c, rank));
+           ((x->flags & RR_PRIVATE_OUT) && out_has_window(m->c, rank)) || copies_to_itself(m, rank, x);
 }
 
 /* IN(r) and OUT(r) of another rank: its window; IN without one: its stage. */

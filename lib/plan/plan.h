@@ -154,4 +154,8 @@ int rr_plan_prove(const struct rr_case *c, ringred_error *why);
  * by dependencies, messages and counters. Considers enough segments to go round every window twice. */
 int rr_plan_hazards(const struct rr_case *c, ringred_error *why);
 
+/* The same for given calls in turn on the same stages, each with its number of segments. */
+int rr_plan_hazards_in_turn(const struct rr_case *const *c, const uint32_t *segments, int calls,
+                            ringred_error *why);
+
 #endif

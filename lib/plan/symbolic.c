@@ -705,27 +705,29 @@ static uint32_t expected_tree(struct run *run)
     return run->c->average && n > 1 ? rr_tree_divided(&run->trees, tree) : tree;
 }
 
+/* Rank 0's against what it must be, everybody else's against rank 0's. */
+static int check_piece(struct run *run, int r, size_t i, uint32_t expected)
+{
+    const struct cell *mine = &run->rank[r].vector[1][i];
+    bool divided = run->c->average && run->c->ranks > 1;
+
+    if (mine->tree == RR_TREE_NONE || mine->place != i)
+        return bad_output(run, r, i, mine->tree ? "belongs elsewhere" : "was not written");
+    if (r > 0)
+        return mine->tree == run->rank[0].vector[1][i].tree ? 0 : bad_output(run, r, i, "differs from rank 0's");
+    int good = expected != RR_TREE_NONE ? mine->tree == expected
+                                        : rr_tree_has_all_once(&run->trees, mine->tree, divided);
+    return good > 0 ? 0 : good < 0 ? good : bad_output(run, r, i, "is not the result");
+}
+
 static int check_vectors(struct run *run)
 {
-    uint32_t expected = expected_tree(run), good = RR_TREE_NONE;
+    uint32_t expected = expected_tree(run);
     size_t pieces = vector_pieces(&run->m);
 
     for (int r = 0; r < run->c->ranks; r++)
-        for (size_t i = 0; i < pieces; i++) {
-            const struct cell *mine = &run->rank[r].vector[1][i];
-            const struct cell *first = &run->rank[0].vector[1][i];
-            if (mine->tree == RR_TREE_NONE || mine->place != i)
-                return bad_output(run, r, i, mine->tree ? "belongs elsewhere" : "was not written");
-            if (mine->tree != first->tree)
-                return bad_output(run, r, i, "differs from rank 0's");
-            if (expected != RR_TREE_NONE ? mine->tree == expected : mine->tree == good)
-                continue;
-            int once = expected != RR_TREE_NONE ? 0 : rr_tree_has_all_once(&run->trees, mine->tree,
-                                                         run->c->average && run->c->ranks > 1);
-            if (once <= 0)
-                return once < 0 ? once : bad_output(run, r, i, "is not the result");
-            good = mine->tree;
-        }
+        for (size_t i = 0; i < pieces; i++)
+            RR_TRY(check_piece(run, r, i, expected));
     return 0;
 }
 

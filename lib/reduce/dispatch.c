@@ -33,6 +33,22 @@ static unsigned saved_state(void)
     return low;
 }
 
+/* Where 512-bit vectors pay. Intel's first generations slow their clock for them; those with VBMI2
+ * do not. AMD's Zen 4 runs them in halves, and streams from memory a quarter faster with AVX2. */
+static bool likes_avx512(unsigned leaf7_ecx)
+{
+    unsigned a, b, c, d, family;
+
+    if (!(leaf7_ecx & bit_AVX512VBMI2) || !__get_cpuid(0, &a, &b, &c, &d))
+        return false;
+    if (b != signature_AMD_ebx)
+        return true;
+    if (!__get_cpuid(1, &a, &b, &c, &d))
+        return false;
+    family = (a >> 8 & 0xf) + (a >> 20 & 0xff);
+    return family > 0x19;
+}
+
 static unsigned ask_cpu(void)
 {
     const unsigned sse_avx = 0x6, opmask_zmm = 0xe0;
@@ -47,8 +63,7 @@ static unsigned ask_cpu(void)
         has |= HAS_AVX2;
     if ((b & bit_AVX512F) && (state & opmask_zmm) == opmask_zmm)
         has |= HAS_AVX512;
-    /* The first generations with AVX-512 slow their clock for it; those that came after have VBMI2. */
-    if ((has & HAS_AVX512) && (c & bit_AVX512VBMI2))
+    if ((has & HAS_AVX512) && likes_avx512(c))
         has |= LIKES_AVX512;
     return has;
 }

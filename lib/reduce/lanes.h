@@ -30,6 +30,24 @@
 /* What a pass does beyond adding its sources. Which of it, a constant says: */
 enum mode { SUM, MULTIPLY, DIVIDE, CARRY, MODES = CARRY };
 
+/* Of a pass: a constant wherever it is used, so that nothing of it is left at run time. */
+#define SHAPE(k, d, mode) ((unsigned)(k) | (unsigned)(d) << 8 | (unsigned)(mode) << 16)
+
+ALWAYS int shape_sources(unsigned shape)
+{
+    return shape & 0xff;
+}
+
+ALWAYS int shape_destinations(unsigned shape)
+{
+    return shape >> 8 & 0xff;
+}
+
+ALWAYS enum mode shape_mode(unsigned shape)
+{
+    return (enum mode)(shape >> 16);
+}
+
 struct extra {
     double by;                       /* divisor, or its exact reciprocal where there is one */
     enum mode scale;                 /* SUM: not scaled */
@@ -49,10 +67,8 @@ static void extra_init(struct extra *e, uint32_t divisor)
 
 #endif
 
-/* One pass; sources, destinations and mode are constants wherever this is inlined. */
+/* The addresses of one pass. */
 struct X(run) {
-    int sources, destinations;
-    enum mode mode;
     const struct extra *e;
     VECTOR by;
     const void *s[PASS_SOURCES];
@@ -75,9 +91,9 @@ ALWAYS VECTOR X(leaf)(const struct X(run) *r, int pairs, int j, size_t o, size_t
 }
 
 /* The canonical tree over at most eight sources. */
-ALWAYS VECTOR X(fold)(const struct X(run) *r, size_t o, size_t n)
+ALWAYS VECTOR X(fold)(const struct X(run) *r, unsigned shape, size_t o, size_t n)
 {
-    const int k = r->sources, q = k >= 4 ? 4 : k >= 2 ? 2 : 1, pairs = k - q;
+    const int k = shape_sources(shape), q = k >= 4 ? 4 : k >= 2 ? 2 : 1, pairs = k - q;
 
     if (q == 1)
         return X(get)(r->s[0], o, n);
@@ -88,13 +104,14 @@ ALWAYS VECTOR X(fold)(const struct X(run) *r, size_t o, size_t n)
 }
 
 /* The values of `vectors` vectors, finished but for their NaNs. */
-ALWAYS void X(values)(const struct X(run) *r, VECTOR *x, int vectors, size_t o, size_t n)
+ALWAYS void X(values)(const struct X(run) *r, unsigned shape, VECTOR *x, int vectors, size_t o,
+                      size_t n)
 {
-    const enum mode scale = r->mode == CARRY ? r->e->scale : r->mode;
+    const enum mode mode = shape_mode(shape), scale = mode == CARRY ? r->e->scale : mode;
 
     for (int v = 0; v < vectors; v++)
-        x[v] = X(fold)(r, o + v * LANE_BYTES, n);
-    if (r->mode == CARRY)
+        x[v] = X(fold)(r, shape, o + v * LANE_BYTES, n);
+    if (mode == CARRY)
         for (int c = 0; c < r->e->carries; c++)
             for (int v = 0; v < vectors; v++)
                 x[v] = X(add)(X(get)(r->e->carry[c], o + v * LANE_BYTES, n), x[v]);
@@ -106,9 +123,9 @@ ALWAYS void X(values)(const struct X(run) *r, VECTOR *x, int vectors, size_t o, 
             x[v] = X(div)(x[v], r->by);
 }
 
-ALWAYS void X(put)(const struct X(run) *r, VECTOR x, size_t o, size_t n)
+ALWAYS void X(put)(const struct X(run) *r, unsigned shape, VECTOR x, size_t o, size_t n)
 {
-    for (int i = 0; i < r->destinations; i++) {
+    for (int i = 0; i < shape_destinations(shape); i++) {
         if (n)
             X(store_part)((char *)r->to[i] + o, x, n);
         else
@@ -116,63 +133,60 @@ ALWAYS void X(put)(const struct X(run) *r, VECTOR x, size_t o, size_t n)
     }
 }
 
-ALWAYS void X(one)(const struct X(run) *r, size_t o, size_t n)
+ALWAYS void X(one)(const struct X(run) *r, unsigned shape, size_t o, size_t n)
 {
     VECTOR x;
 
-    X(values)(r, &x, 1, o, n);
-    X(put)(r, X(quiet)(x), o, n);
+    X(values)(r, shape, &x, 1, o, n);
+    X(put)(r, shape, X(quiet)(x), o, n);
 }
 
 /* A block is read before it is written: sources may be destinations. */
-ALWAYS void X(four)(const struct X(run) *r, size_t o)
+ALWAYS void X(four)(const struct X(run) *r, unsigned shape, size_t o)
 {
     VECTOR x[4];
 
-    X(values)(r, x, 4, o, 0);
+    X(values)(r, shape, x, 4, o, 0);
     if (RR_UNLIKELY(X(any_nan)(x[0], x[1], x[2], x[3])))
         for (int v = 0; v < 4; v++)
             x[v] = X(quiet)(x[v]);
     for (int v = 0; v < 4; v++)
-        X(put)(r, x[v], o + v * LANE_BYTES, 0);
+        X(put)(r, shape, x[v], o + v * LANE_BYTES, 0);
 }
 
-ALWAYS void X(pass)(struct X(run) *r, void *const *to, const void *const *from, size_t bytes)
+ALWAYS void X(pass)(unsigned shape, void *const *to, const void *const *from, size_t bytes,
+                    const struct extra *e)
 {
+    struct X(run) run, *const r = &run;
     size_t o = 0;
 
-    for (int i = 0; i < r->sources; i++)
+    r->e = e;
+    for (int i = 0; i < shape_sources(shape); i++)
         r->s[i] = from[i];
-    for (int i = 0; i < r->destinations; i++)
+    for (int i = 0; i < shape_destinations(shape); i++)
         r->to[i] = to[i];
-    if (r->mode != SUM)
-        r->by = X(fill)((ELEMENT)r->e->by);
+    if (shape_mode(shape) != SUM)
+        r->by = X(fill)((ELEMENT)e->by);
     if (bytes >= 16 * LANE_BYTES) {
         const size_t head = (0 - (uintptr_t)to[0]) % LANE_BYTES / sizeof(ELEMENT);
 
         if (head > 0) /* stores that cross lines cost more than one odd vector */
-            X(one)(r, 0, head);
+            X(one)(r, shape, 0, head);
         o = head * sizeof(ELEMENT);
     }
     for (; bytes - o >= 4 * LANE_BYTES; o += 4 * LANE_BYTES)
-        X(four)(r, o);
+        X(four)(r, shape, o);
     for (; bytes - o >= LANE_BYTES; o += LANE_BYTES)
-        X(one)(r, o, 0);
+        X(one)(r, shape, o, 0);
     if (o < bytes)
-        X(one)(r, o, (bytes - o) / sizeof(ELEMENT));
+        X(one)(r, shape, o, (bytes - o) / sizeof(ELEMENT));
 }
 
-#define PASS(word, how, k, d)                                                                           \
+#define PASS(word, mode, k, d)                                                                          \
     static void X(word##_##k##_##d)(void *const *to, const void *const *from, size_t bytes,             \
                                     const struct extra *e)                                              \
     {                                                                                                   \
-        struct X(run) r;                                                                                \
-                                                                                                        \
-        r.sources = k;                                                                                  \
-        r.destinations = d;                                                                             \
-        r.mode = how;                                                                                   \
-        r.e = e;                                                                                        \
-        X(pass)(&r, to, from, bytes);                                                                   \
+        X(pass)(SHAPE(k, d, mode), to, from, bytes, e);                                                 \
     }
 #define ROW(word, mode, k) \
     PASS(word, mode, k, 1) PASS(word, mode, k, 2) PASS(word, mode, k, 3) PASS(word, mode, k, 4)

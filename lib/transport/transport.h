@@ -109,7 +109,12 @@ struct rr_page {
 
 /* What all ranks of a host share besides. */
 struct rr_host_page {
-    _Atomic uint32_t sleepers;            /* ranks whose asleep is set, or about to be */
+    struct {
+        _Alignas(2 * RR_LINE) _Atomic uint64_t counter; /* as in an arrival: the operation is over */
+        int32_t by;                       /* who did the work */
+    } over[2];                            /* last-arriver lane; in turn, as arrivals are */
+    _Alignas(2 * RR_LINE) _Atomic uint64_t arrived; /* last-arriver lane: arrivals ever */
+    _Alignas(2 * RR_LINE) _Atomic uint32_t sleepers; /* ranks whose asleep is set, or about to be */
     _Alignas(2 * RR_LINE) _Atomic uint32_t verdict; /* 0 none, 1 being written, 2 there */
     int32_t verdict_by;
     ringred_error why;

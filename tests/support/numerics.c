@@ -205,35 +205,8 @@ void numbers_fold(void *to, int type, const void *const *source, int k, uint32_t
     }
 }
 
-/* Hosts that hold equal powers of two of the ranks are subtrees of the tree over ranks anyway. */
-static bool needs_own_tree(const struct numbers_job *job)
-{
-    const int per = job->ranks_per_host;
-
-    if (job->portable || per <= 0 || per >= job->ranks)
-        return false;
-    return (per & (per - 1)) != 0 || job->ranks % per != 0;
-}
-
-/* A chain inside each host, the fold over hosts. */
-static double layout_sum(const struct numbers_job *job, const double *value)
-{
-    double host[NUMBERS_RANKS];
-    int hosts = 0;
-
-    for (int r = 0; r < job->ranks; r++) {
-        if (r % job->ranks_per_host == 0)
-            host[hosts++] = value[r];
-        else
-            host[hosts - 1] = add(job->type, host[hosts - 1], value[r]);
-    }
-    return fold(job->type, host, hosts);
-}
-
 void numbers_expect(void *to, const struct numbers_job *job, size_t first, size_t count)
 {
-    const bool own = needs_own_tree(job);
-
     for (size_t i = 0; i < count; i++) {
         double value[NUMBERS_RANKS], x;
 
@@ -242,7 +215,7 @@ void numbers_expect(void *to, const struct numbers_job *job, size_t first, size_
 
             value[r] = load(job->type, &bits, 0);
         }
-        x = own ? layout_sum(job, value) : fold(job->type, value, job->ranks);
+        x = fold(job->type, value, job->ranks);
         if (job->op == RINGRED_AVG && job->ranks > 1)
             x = divide(job->type, x, (uint32_t)job->ranks);
         store(job->type, to, i, x);

@@ -38,10 +38,9 @@ void numbers_fill(void *to, int type, enum numbers_kind kind, uint64_t seed, int
 /* The fold of k arrays in order, divided at the end if divisor > 1. No array may overlap `to`. */
 void numbers_fold(void *to, int type, const void *const *source, int k, uint32_t divisor, size_t count);
 
-/* Where ranks sit: rank r on host r / ranks_per_host. 0: all on one. */
+/* An allreduce. Where the ranks sit changes no bit: a host's sum is a subtree, or is not used. */
 struct numbers_job {
-    int type, op, ranks, ranks_per_host;
-    bool portable;   /* numerics=portable: the tree over ranks whatever the hosts are */
+    int type, op, ranks;
     enum numbers_kind kind;
     uint64_t seed;
 };

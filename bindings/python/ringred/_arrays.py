@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What of an array the library may touch.
+
+The library sees plain memory: native numbers, one after the other, in the order of the indices. An
+array that already is that is used where it lies. Any other (strided, transposed, another byte order,
+not aligned) goes through a plain copy, whose content is written back where it is an output: what
+lies in memory differently on each rank still means the same. An array that cannot be right is refused.
+"""
+from typing import Any, Dict, Optional, Tuple
+
+import numpy
+
+from ._errors import ArgumentTypeError, InvalidArgumentError
+
+FLOAT32, FLOAT64 = 1, 2
+_types: Dict[Any, int] = {
+    numpy.dtype(numpy.float32): FLOAT32,
+    numpy.dtype(numpy.float64): FLOAT64,
+}
+
+
+def _as_array(what: Any, name: str) -> numpy.ndarray:
+    """A view of the caller's own memory, never a copy of it."""
+    if isinstance(what, numpy.ma.MaskedArray):
+        raise ArgumentTypeError("%s is a masked array; pass its data, or fill it first" % name)
+    if isinstance(what, numpy.ndarray):
+        return what
+    try:
+        return numpy.asarray(memoryview(what))
+    except (TypeError, ValueError):
+        raise ArgumentTypeError(
+            "%s is a %s; a numpy array is needed, or an object with a buffer of numbers"
+            % (name, type(what).__name__)
+        ) from None
+
+
+def _type_of(array: numpy.ndarray, name: str) -> int:
+    try:
+        return _types[array.dtype.newbyteorder("=")]
+    except (KeyError, TypeError):
+        raise ArgumentTypeError(
+            "%s has elements of type %s; float32 and float64 can be used" % (name, array.dtype)
+        ) from None
+
+
+def _may_meet_itself(array: numpy.ndarray) -> bool:
+    """Whether two indices may mean the same place, as with a stride of 0."""
+    reach = array.itemsize
+    for stride, length in sorted(zip(map(abs, array.strides), array.shape)):
+        if length > 1:
+            if stride < reach:
+                return True
+            reach = stride * (length - 1) + reach
+    return False
+
+
+def _is_plain(array: numpy.ndarray) -> bool:
+    flags = array.flags
+    return flags.c_contiguous and flags.aligned and array.dtype.isnative
+
+
+def _check_output(array: numpy.ndarray, name: str) -> None:
+    if not array.flags.writeable:
+        raise InvalidArgumentError("%s is read-only, and the result is written to it" % name)
+    if array.size and not array.flags.c_contiguous and _may_meet_itself(array):
+        raise InvalidArgumentError(
+            "several elements of %s lie in the same place, so a result cannot be written to it" % name
+        )
+
+
+def _plain_copy(array: numpy.ndarray) -> numpy.ndarray:
+    return numpy.array(array, dtype=array.dtype.newbyteorder("="), order="C", copy=True, subok=False)
+
+
+def address(array: numpy.ndarray) -> int:
+    return array.__array_interface__["data"][0]
+
+
+class Buffers:
+    """The memory of one call: what is sent, where the result comes, and what the caller gets back.
+
+    It holds references to all of it, so that nothing is freed while the library uses it.
+    """
+
+    __slots__ = ("send", "recv", "count", "type", "result", "_target")
+
+    def __init__(self, send: numpy.ndarray, recv: numpy.ndarray, type_: int, result: Any,
+                 target: Optional[numpy.ndarray]):
+        self.send, self.recv = send, recv
+        self.count, self.type = recv.size, type_
+        self.result = result
+        self._target = target
+
+    def finish(self) -> None:
+        """Writes the result where the caller wants it, if that is not where it came."""
+        if self._target is not None:
+            self._target[...] = self.recv.reshape(self._target.shape)
+
+
+def _in_place(caller: Any, name: str, writes: bool) -> Buffers:
+    array = _as_array(caller, name)
+    type_ = _type_of(array, name)
+    if writes:
+        _check_output(array, name)
+    if _is_plain(array):
+        return Buffers(array, array, type_, caller, None)
+    plain = _plain_copy(array)
+    return Buffers(plain, plain, type_, caller, array if writes else None)
+
+
+def for_allreduce(array: Any, out: Any) -> Buffers:
+    if out is None or out is array:
+        return _in_place(array, "array", True)
+    source, target = _as_array(array, "array"), _as_array(out, "out")
+    type_ = _type_of(source, "array")
+    if _type_of(target, "out") != type_ or target.shape != source.shape:
+        raise InvalidArgumentError(
+            "array is %s of shape %s but out is %s of shape %s"
+            % (source.dtype, source.shape, target.dtype, target.shape)
+        )
+    _check_output(target, "out")
+    send = source if _is_plain(source) else _plain_copy(source)
+    if _is_plain(target) and not _overlap(send, target):
+        return Buffers(send, target, type_, out, None)
+    recv = numpy.empty(target.shape, target.dtype.newbyteorder("="))
+    return Buffers(send, recv, type_, out, target)
+
+
+def _overlap(a: numpy.ndarray, b: numpy.ndarray) -> bool:
+    """Both plain: whether they share some bytes without being the same place."""
+    begin_a, begin_b = address(a), address(b)
+    return begin_a != begin_b and begin_a < begin_b + b.nbytes and begin_b < begin_a + a.nbytes
+
+
+def for_broadcast(array: Any, is_root: bool) -> Buffers:
+    return _in_place(array, "array", not is_root)
+
+
+def parse_shape(shape: Any, dtype: Any) -> Tuple[Tuple[int, ...], numpy.dtype]:
+    whole = numpy.dtype(dtype)
+    dimensions = (shape,) if isinstance(shape, (int, numpy.integer)) else tuple(shape)
+    if whole.newbyteorder("=") not in _types:
+        raise ArgumentTypeError("type %s cannot be used; float32 and float64 can" % whole)
+    if any(d < 0 for d in dimensions):
+        raise InvalidArgumentError("shape %s has a negative length" % (dimensions,))
+    return tuple(int(d) for d in dimensions), whole.newbyteorder("=")

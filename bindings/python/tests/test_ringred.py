@@ -1,0 +1,454 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Does the Python package do what it promises, between real processes on this machine?
+
+    python3 -m unittest discover bindings/python/tests        (RINGRED_LIBRARY, PYTHONPATH set)
+"""
+import array
+import gc
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+import unittest
+
+import numpy as np
+
+import ringred
+
+PATIENCE_S = 60  # a rank that has not ended by then hangs
+fork = multiprocessing.get_context("fork")
+
+
+class Interrupted(Exception):
+    pass
+
+
+def raise_after(seconds):
+    """Has a signal handler of Python raise Interrupted, as Ctrl-C does with KeyboardInterrupt."""
+    def handler(number, frame):
+        raise Interrupted
+
+    signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def rank_main(rank, size, ids, report, body, arguments, broken, settings):
+    try:
+        if rank == 0:
+            job = ringred.unique_id()
+            for pipe in ids[1:]:
+                pipe[1].send_bytes(job)
+        else:
+            job = ids[rank][0].recv_bytes()
+        comm = ringred.init(rank=rank, size=size, id=job, **settings)
+        value = body(comm, *arguments)
+        if broken:
+            try:
+                comm.destroy()
+            except ringred.Error:
+                pass                                # it tells again what had failed
+        comm.destroy()
+        report.send((True, value))
+    except BaseException:
+        report.send((False, traceback.format_exc()))
+    finally:
+        report.close()
+        os._exit(0)
+
+
+def run_ranks(size, body, *arguments, silent=(), broken=False, **settings):
+    """body(comm, *arguments) in each of `size` new processes; what they returned. A failed assertion
+    in any rank fails here. Ranks in `silent` may end without a word; broken: the communicator ends so."""
+    ids = [fork.Pipe(False) for _ in range(size)]
+    reports = [fork.Pipe(False) for _ in range(size)]
+    processes = [
+        fork.Process(target=rank_main, args=(r, size, ids, reports[r][1], body, arguments, broken, settings))
+        for r in range(size)
+    ]
+    for process in processes:
+        process.start()
+    for pipe in reports:
+        pipe[1].close()
+    values, trouble = [], []
+    for r in range(size):
+        try:
+            if not reports[r][0].poll(PATIENCE_S):
+                raise AssertionError("rank %d hangs" % r)
+            fine, value = reports[r][0].recv()
+        except EOFError:
+            fine, value = r in silent, "ended without a word"
+        except AssertionError as failure:
+            fine, value = False, str(failure)
+        values.append(value)
+        if not fine:
+            trouble.append("rank %d: %s" % (r, value))
+    for process in processes:
+        if trouble:
+            process.kill()
+        process.join()
+    if trouble:
+        raise AssertionError("\n".join(trouble))
+    return values
+
+
+same = np.testing.assert_array_equal
+
+
+def numbers(rank, shape=(), dtype="float32"):
+    count = int(np.prod(shape, dtype=int))
+    return np.array((np.arange(count, dtype=dtype).reshape(shape) % 97 + 1) * (rank + 1))
+
+
+def total(size, shape=(), dtype="float32"):
+    return sum(numbers(r, shape, dtype) for r in range(size))
+
+
+def raises(kind, call, *arguments, **named):
+    try:
+        call(*arguments, **named)
+    except kind as failure:
+        return failure
+    raise AssertionError("%s was not raised" % kind.__name__)
+
+
+# ---- bodies: what each rank does ----
+
+def sums(comm):
+    for dtype in ("float32", "float64"):
+        for shape in ((), (0,), (1,), (3, 0, 2), (5,), (7, 11), (40000,)):
+            mine = numbers(comm.rank, shape, dtype)
+            given = mine.copy()
+            result = comm.allreduce(given)
+            assert result is given
+            same(given, total(comm.size, shape, dtype))
+            out = np.full(shape, -1, dtype)
+            assert comm.allreduce(mine, out, op="avg") is out
+            same(out, total(comm.size, shape, dtype) / comm.size)
+            same(mine, numbers(comm.rank, shape, dtype))
+
+
+def layouts(comm):
+    want = total(comm.size, (6, 4))
+    plain = numbers(comm.rank, (6, 4))
+    wide = np.zeros((6, 8), "float32")
+    raw = np.zeros(6 * 4 * 4 + 1, "uint8")
+    unaligned = raw[1:].view("float32").reshape(6, 4)
+    shapes = [
+        wide[:, ::2], np.zeros((6, 4), "float32")[::-1, ::-1], np.zeros((4, 6), "float32").T,
+        np.zeros((6, 4), ">f4"), np.zeros((6, 4), "<f4"), np.zeros((4, 6), ">f4")[:, ::-1].T, unaligned,
+    ]
+    for i, mine in enumerate(shapes):
+        other = shapes[(i + comm.rank) % len(shapes)]  # each rank has another layout
+        other[...] = plain
+        comm.allreduce(other)
+        same(other, want)
+        other[...] = plain
+        assert comm.allreduce_async(other).wait() is other
+        same(other, want)
+        out = np.zeros((4, 6), ">f4").T
+        source = np.asfortranarray(plain)
+        source.flags.writeable = False
+        comm.allreduce(source, out)
+        same(out, want)
+        mine[...] = plain
+        comm.broadcast(mine, root=comm.size - 1)
+        same(mine, numbers(comm.size - 1, (6, 4)))
+    assert not wide[:, 1::2].any()
+    buffer = array.array("f", [1.0, 2.0])
+    comm.allreduce(buffer)
+    assert buffer.tolist() == [comm.size, 2.0 * comm.size]
+
+
+def refusals(comm):
+    frozen = np.zeros(3, "float32")
+    frozen.flags.writeable = False
+    windows = np.lib.stride_tricks.as_strided(np.zeros(5, "float32"), (3, 3), (4, 4))
+    fine = np.zeros(3, "float32")
+    raises(ringred.InvalidArgumentError, comm.allreduce, frozen)
+    raises(ValueError, comm.allreduce, np.broadcast_to(fine[:1], (4,)))
+    raises(ValueError, comm.allreduce, windows)
+    raises(ValueError, comm.allreduce, fine, np.zeros(4, "float32"))
+    raises(ValueError, comm.allreduce, fine, np.zeros(3, "float64"))
+    raises(ValueError, comm.allreduce, fine, frozen)
+    raises(ValueError, comm.allreduce, fine, op="max")
+    raises(ValueError, comm.broadcast, fine, root=comm.size)
+    for wrong in ([1.0], "text", None, 3.0, np.ma.zeros(3, "float32"), np.zeros(3, "int32"),
+                  np.zeros(3, "complex64"), np.array([None])):
+        raises(TypeError, comm.allreduce, wrong)
+    assert comm.allreduce(fine) is fine  # nothing has changed
+
+
+def overlap(comm):
+    whole = np.concatenate([numbers(comm.rank, (9,)), np.zeros(1, "float32")])
+    comm.allreduce(whole[:-1], whole[1:])
+    same(whole[1:], total(comm.size, (9,)))
+
+
+def broadcasts(comm):
+    for root in range(comm.size):
+        mine = numbers(comm.rank, (100,), "float64")
+        if comm.rank == root:
+            mine.flags.writeable = False  # the root only reads
+        comm.broadcast(mine, root)
+        same(mine, numbers(root, (100,), "float64"))
+    comm.barrier()
+
+
+def many_at_once(comm):
+    given = [numbers(comm.rank, (n,)) for n in (1, 10, 1000, 30000)]
+    works = [comm.allreduce_async(a) for a in given]
+    works.append(comm.barrier_async())
+    for work in reversed(works):
+        work.wait(PATIENCE_S)
+        assert work.done and work.test()
+    for a, n in zip(given, (1, 10, 1000, 30000)):
+        same(a, total(comm.size, (n,)))
+
+
+def late_peer(comm, go):
+    mine = numbers(comm.rank, (1000,))
+    if comm.rank == 0:
+        work = comm.allreduce_async(mine)
+        failure = raises(ringred.TimeoutError, work.wait, 0.01)
+        assert isinstance(failure, TimeoutError) and not work.done and not work.test()
+        go.set()
+        assert work.wait() is mine
+    else:
+        assert go.wait(PATIENCE_S)
+        comm.allreduce(mine)
+    same(mine, total(comm.size, (1000,)))
+
+
+def dropped_array(comm, go):
+    """What was started is not freed, or used for something else, before it has ended."""
+    if comm.rank == 0:
+        comm.allreduce_async(numbers(0, (50000,)))  # nobody holds array or work
+        gc.collect()
+        others = [np.full(50000, 7, "float32") for _ in range(20)]
+        go.set()
+        comm.barrier()
+        assert all((a == 7).all() for a in others)
+    else:
+        assert go.wait(PATIENCE_S)
+        mine = numbers(comm.rank, (50000,))
+        comm.allreduce(mine)
+        same(mine, total(comm.size, (50000,)))
+        comm.barrier()
+
+
+def interrupted_wait(comm, go):
+    mine = numbers(comm.rank, (1000,))
+    if comm.rank == 0:
+        raise_after(0.05)
+        raises(Interrupted, comm.allreduce, mine)
+        go.set()
+        comm.barrier()                              # the allreduce goes on, and comes first
+    else:
+        assert go.wait(PATIENCE_S)
+        comm.allreduce(mine)
+        comm.barrier()
+    same(mine, total(comm.size, (1000,)))
+
+
+def ticking(comm, go):
+    """A wait does not hold Python's lock."""
+    if comm.rank == 0:
+        ticks = []
+        thread = threading.Thread(target=lambda: (ticks.extend(range(1000)), go.set()))
+        work = comm.barrier_async()
+        thread.start()
+        work.wait()
+        thread.join()
+        assert len(ticks) == 1000
+    else:
+        assert go.wait(PATIENCE_S)
+        comm.barrier()
+
+
+def disagreement(comm):
+    mine = np.zeros(100 + comm.rank, "float32")
+    failure = raises(ringred.MismatchError, comm.allreduce, mine)
+    assert "100" in failure.text and "101" in failure.text, failure.text
+    raises(ringred.MismatchError, comm.barrier)     # and from then on
+    return failure.text
+
+
+def lost_peer(comm):
+    comm.barrier()
+    if comm.rank == 1:
+        os._exit(0)
+    failure = raises(ringred.PeerLostError, comm.allreduce, np.zeros(1000, "float32"))
+    assert failure.ranks == (1,) and failure.rank == 1 and isinstance(failure, ConnectionError)
+    raises(ringred.PeerLostError, comm.barrier)
+
+
+def late_abort(comm, go):
+    if comm.rank == 0:
+        work = comm.barrier_async()
+        go.set()
+        raises(ringred.AbortedError, work.wait)
+        raises(ringred.AbortedError, work.wait)     # the same answer again
+    else:
+        assert go.wait(PATIENCE_S)
+        comm.abort()
+        raises(ringred.AbortedError, comm.barrier)
+
+
+def timed_call(comm, go):
+    if comm.rank == 0:
+        raises(ringred.TimeoutError, comm.barrier)
+        raises(ringred.Error, comm.barrier)         # others cannot know that we gave up
+        go.set()
+    else:
+        assert go.wait(PATIENCE_S)
+
+
+def shared_memory(comm):
+    big = ringred.empty(comm, (300, 400), "float64")
+    assert big.shape == (300, 400) and not big.any()
+    big[...] = numbers(comm.rank, (300, 400), "float64")
+    view = big[::2]
+    comm.allreduce(big)
+    same(big, total(comm.size, (300, 400), "float64"))
+    none = ringred.empty(comm, 0)
+    assert none.size == 0
+    comm.destroy()
+    del big, none
+    gc.collect()
+    same(view, total(comm.size, (300, 400), "float64")[::2])  # outlives communicator and owner
+
+
+def after_destroy(comm, go):
+    if comm.rank == 0:
+        work = comm.barrier_async()
+        comm.destroy()
+        raises(ringred.AbortedError, work.wait)
+        raises(ValueError, comm.barrier)
+        raises(ValueError, comm.abort)
+        comm.destroy()
+        go.set()
+    else:
+        assert go.wait(PATIENCE_S)
+
+
+def describes(comm):
+    text = comm.describe("allreduce", 1 << 20)
+    assert isinstance(text, dict) and text
+    assert (comm.local_rank, comm.local_size) == (comm.rank, comm.size)
+    assert "rank %d of %d" % (comm.rank, comm.size) in repr(comm)
+
+
+class Collectives(unittest.TestCase):
+    def test_sums_and_averages_of_all_shapes(self):
+        for size in (1, 2, 3):
+            run_ranks(size, sums)
+
+    def test_sums_over_tcp(self):
+        run_ranks(2, sums, transport="tcp")
+
+    def test_strange_layouts_give_right_answers(self):
+        run_ranks(2, layouts)
+
+    def test_what_cannot_be_right_is_refused(self):
+        run_ranks(2, refusals)
+
+    def test_overlapping_arrays_go_through_a_copy(self):
+        run_ranks(2, overlap)
+
+    def test_broadcast_from_every_root(self):
+        run_ranks(3, broadcasts)
+
+    def test_shared_memory_outlives_its_communicator(self):
+        run_ranks(2, shared_memory)
+
+    def test_describe(self):
+        run_ranks(2, describes)
+
+
+class Works(unittest.TestCase):
+    def test_many_at_once(self):
+        run_ranks(2, many_at_once)
+
+    def test_a_wait_that_times_out_leaves_it_running(self):
+        run_ranks(2, late_peer, fork.Event())
+
+    def test_arrays_are_held_until_the_end(self):
+        run_ranks(2, dropped_array, fork.Event())
+
+    def test_signal_handlers_run_while_waiting(self):
+        run_ranks(2, interrupted_wait, fork.Event())
+
+    def test_other_threads_run_while_waiting(self):
+        run_ranks(2, ticking, fork.Event())
+
+
+class Failures(unittest.TestCase):
+    def test_disagreement_is_told_to_every_rank(self):
+        run_ranks(2, disagreement, broken=True)
+
+    def test_a_lost_peer_is_named(self):
+        for transport in ("shm", "tcp"):
+            run_ranks(3, lost_peer, silent=(1,), broken=True, transport=transport)
+
+    def test_abort_ends_the_wait_of_others(self):
+        run_ranks(2, late_abort, fork.Event(), broken=True)
+
+    def test_a_blocking_call_keeps_its_time(self):
+        run_ranks(2, timed_call, fork.Event(), broken=True, timeout=0.2)
+
+    def test_after_destroy(self):
+        run_ranks(2, after_destroy, fork.Event(), broken=True)
+
+    def test_wrong_setting_names_the_right_one(self):
+        failure = raises(ringred.SettingError, ringred.init, rank=0, size=1, transprot="shm")
+        self.assertIn("transport", failure.text)
+        self.assertIsInstance(failure, ValueError)
+
+    def test_errors_are_pythons_too(self):
+        for ours, pythons in (("TimeoutError", TimeoutError), ("PeerLostError", ConnectionError),
+                              ("InvalidArgumentError", ValueError), ("ArgumentTypeError", TypeError),
+                              ("OutOfMemoryError", MemoryError)):
+            kind = getattr(ringred, ours)
+            self.assertTrue(issubclass(kind, pythons) and issubclass(kind, ringred.Error))
+            self.assertEqual(str(kind("why", 3)), "why")
+
+
+class Processes(unittest.TestCase):
+    def script(self, text, **environment):
+        return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True,
+                              env={**os.environ, **environment}, timeout=PATIENCE_S)
+
+    def test_missing_library_is_explained(self):
+        done = self.script("import ringred", RINGRED_LIBRARY="/nowhere/libringred.so.0")
+        self.assertIn("ImportError", done.stderr)
+        self.assertIn("RINGRED_LIBRARY", done.stderr)
+
+    def test_exit_without_destroy_keeps_the_exit_code(self):
+        done = self.script("import ringred, sys, numpy\n"
+                           "comm = ringred.init(rank=0, size=1)\n"
+                           "x = ringred.empty(comm, 4)\n"
+                           "work = comm.allreduce_async(x)\n"
+                           "sys.exit(7)\n")
+        self.assertEqual((done.returncode, done.stderr), (7, ""))
+
+    def test_signal_handlers_run_in_init_and_a_second_init_works(self):
+        def alone():
+            raise_after(0.1)
+            before = time.monotonic()
+            raises(Interrupted, ringred.init, rank=0, size=2, id=ringred.unique_id(), init_timeout=5)
+            with ringred.init(rank=0, size=1) as comm:
+                same(comm.allreduce(np.ones(3, "float32")), np.ones(3))
+            return before
+
+        process = fork.Process(target=lambda: (alone(), os._exit(42)))
+        process.start()
+        process.join(PATIENCE_S)
+        self.assertEqual(process.exitcode, 42)
+
+
+if __name__ == "__main__":
+    unittest.main()

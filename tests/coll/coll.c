@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See coll.h. */
+#include "coll.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GUARD 64
+#define WINDOW 4096 /* elements that are worked out at a time */
+
+void coll_setup_text(const struct coll_setup *s, char *text, size_t room)
+{
+    int used = snprintf(text, room, "%d ranks", s->ranks);
+
+    for (int i = 0; i < COLL_SETTINGS && s->setting[i] && (size_t)used < room; i++)
+        used += snprintf(text + used, room - (size_t)used, " %s", s->setting[i]);
+}
+
+/* ---- communicators ---- */
+
+ringred_comm *coll_open(struct rank *me, const struct coll_setup *setup)
+{
+    const char *settings[COLL_SETTINGS + 2] = { "timeout=20" };
+    ringred_unique_id id;
+    ringred_config config;
+    ringred_comm *comm = NULL;
+    ringred_error why;
+    char text[200];
+
+    memset(&id, 0, sizeof id);
+    ringred_error_init(&why);
+    if (me->rank == 0)
+        rank_check_msg(ringred_unique_id_create(&id, &why) == 0, "no unique id: %s", why.text);
+    ranks_pass(me, &id, sizeof id);
+    ringred_config_init(&config);
+    config.rank = me->rank;
+    config.size = me->size;
+    config.id = &id;
+    for (int i = 0; i < COLL_SETTINGS && setup->setting[i]; i++)
+        settings[i + 1] = setup->setting[i];
+    config.settings = settings;
+    coll_setup_text(setup, text, sizeof text);
+    rank_check_msg(ringred_comm_create(&config, &comm, &why) == 0, "%s: no communicator: %d, %s", text,
+                   why.code, why.text);
+    rank_check_int(ringred_comm_rank(comm), me->rank);
+    rank_check_int(ringred_comm_size(comm), me->size);
+    return comm;
+}
+
+void coll_close(ringred_comm *comm)
+{
+    rank_check_int(ringred_comm_destroy(comm), 0);
+}
+
+void coll_must(ringred_comm *comm, int32_t rc, const char *what)
+{
+    ringred_error error;
+
+    if (rc == 0)
+        return;
+    ringred_error_init(&error);
+    (void)ringred_comm_error(comm, &error); /* the sentence only adds to the status */
+    rank_check_msg(rc == 0, "%s: %d (%s): %s", what, rc, ringred_status_text(rc), error.text);
+}
+
+/* ---- buffers ---- */
+
+void coll_memory_open(struct coll_memory *m, ringred_comm *comm, size_t most)
+{
+    m->most = most;
+    for (int i = 0; i < 2; i++) {
+        void *window = NULL;
+
+        m->plain[i] = malloc(most + 2 * GUARD + 64);
+        rank_check(m->plain[i] != NULL);
+        coll_must(comm, ringred_alloc(comm, most + 2 * GUARD + 64, &window), "ringred_alloc");
+        rank_check((uintptr_t)window % 4096 == 0);
+        m->window[i] = window;
+    }
+}
+
+void coll_memory_close(struct coll_memory *m)
+{
+    for (int i = 0; i < 2; i++) {
+        free(m->plain[i]);
+        rank_check_int(ringred_free(m->window[i]), 0);
+    }
+}
+
+/* A place for the buffer: own or library's memory, on a line, on an element, or on an odd byte. */
+static unsigned char *place(struct coll_memory *m, int which, int type, struct numbers_random *mine)
+{
+    unsigned char *room = numbers_below(mine, 2) ? m->window[which] : m->plain[which];
+    const size_t offset = numbers_below(mine, 64);
+
+    switch (numbers_below(mine, 4)) {
+    case 0:
+        return room + GUARD + offset;
+    case 1:
+        return room + GUARD + offset / numbers_bytes(type) * numbers_bytes(type);
+    default:
+        return room + GUARD;
+    }
+}
+
+static void guard(const struct coll_call *c)
+{
+    const size_t bytes = c->count * numbers_bytes(c->job.type);
+
+    memset(c->recv - GUARD, 0xa5, GUARD);
+    memset(c->recv + bytes, 0x5a, GUARD);
+}
+
+static void check_guard(const struct coll_call *c)
+{
+    const size_t bytes = c->count * numbers_bytes(c->job.type);
+
+    for (size_t i = 0; i < GUARD; i++)
+        rank_check_msg(c->recv[-1 - (ptrdiff_t)i] == 0xa5 && c->recv[bytes + i] == 0x5a,
+                       "%s: wrote outside of recv", c->text);
+}
+
+void coll_prepare(struct coll_call *c, struct coll_memory *m, struct rank *me, struct numbers_random *mine)
+{
+    const bool in_place = numbers_below(mine, 2);
+    const int type = c->job.type;
+
+    rank_check(c->count * numbers_bytes(type) <= m->most);
+    c->send = place(m, 0, type, mine);
+    c->recv = in_place ? c->send : place(m, 1, type, mine);
+    if (!in_place)
+        memset(c->recv, 0xee, c->count * numbers_bytes(type));
+    guard(c);
+    numbers_fill(c->send, type, c->job.kind, c->job.seed, me->rank, 0, c->count);
+    snprintf(c->text, sizeof c->text, "%zu of type %d, op %d, kind %d, root %d, seed 0x%llx, %s", c->count,
+             type, c->job.op, (int)c->job.kind, c->root, (unsigned long long)c->job.seed,
+             in_place ? "in place" : "out of place");
+}
+
+/* ---- what must have come out ---- */
+
+static void check_send(const struct coll_call *c, int rank)
+{
+    const size_t bytes = numbers_bytes(c->job.type);
+    unsigned char want[WINDOW * 8];
+    char text[200];
+
+    for (size_t i = 0; i < c->count && c->send != c->recv; i += WINDOW) {
+        const size_t n = c->count - i < WINDOW ? c->count - i : WINDOW;
+
+        numbers_fill(want, c->job.type, c->job.kind, c->job.seed, rank, i, n);
+        rank_check_msg(numbers_differ(c->send + i * bytes, want, c->job.type, n, text, sizeof text) < 0,
+                       "%s: send was written: from %zu, %s", c->text, i, text);
+    }
+}
+
+/* The order of additions may differ by a few units in the last place of the largest partial sum. */
+static double tolerance_of(const struct numbers_job *job)
+{
+    return job->ranks * job->ranks * 512 * (job->type == RINGRED_FLOAT32 ? 1.2e-7 : 2.3e-16);
+}
+
+/* One rank's sum is its input; what NaNs look like then is not promised. */
+static long compare(const struct coll_call *c, const void *got, const void *want, size_t n, char *text,
+                    size_t room)
+{
+    if (c->exact && c->job.ranks > 1)
+        return numbers_differ(got, want, c->job.type, n, text, room);
+    return numbers_stray(got, want, c->job.type, n, c->exact ? 0 : tolerance_of(&c->job), text, room);
+}
+
+void coll_check_allreduce(struct coll_call *c, struct rank *me)
+{
+    const size_t bytes = numbers_bytes(c->job.type);
+    unsigned char want[WINDOW * 8];
+    char text[200];
+
+    for (size_t i = 0; i < c->count; i += WINDOW) {
+        const size_t n = c->count - i < WINDOW ? c->count - i : WINDOW;
+
+        numbers_expect(want, &c->job, i, n);
+        rank_check_msg(compare(c, c->recv + i * bytes, want, n, text, sizeof text) < 0, "%s: from %zu, %s",
+                       c->text, i, text);
+    }
+    check_send(c, me->rank);
+    check_guard(c);
+}
+
+void coll_check_broadcast(struct coll_call *c, struct rank *me)
+{
+    const size_t bytes = numbers_bytes(c->job.type);
+    unsigned char want[WINDOW * 8];
+    char text[200];
+
+    for (size_t i = 0; i < c->count; i += WINDOW) {
+        const size_t n = c->count - i < WINDOW ? c->count - i : WINDOW;
+
+        numbers_fill(want, c->job.type, c->job.kind, c->job.seed, c->root, i, n);
+        rank_check_msg(numbers_differ(c->recv + i * bytes, want, c->job.type, n, text, sizeof text) < 0,
+                       "%s: from %zu, %s", c->text, i, text);
+    }
+    check_send(c, me->rank);
+    check_guard(c);
+}

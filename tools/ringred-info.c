@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ringred-info: what this library is, what it can use here, how it is set, and what a call would do. */
+#include <ringred/ringred.h>
+
+#include "json.h"
+
+#include <getopt.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define RANKS_MOST 256
+#define SETTINGS_MOST 32
+
+struct request {
+    const char *only;            /* member of the description to show; NULL: all but the settings */
+    const char *collective;      /* NULL: no call is asked about */
+    unsigned long long bytes;
+    int ranks;
+    bool raw;
+    const char *settings[SETTINGS_MOST + 1];
+    int setting_count;
+};
+
+static void help(FILE *out)
+{
+    fputs("usage: ringred-info [--settings | --launcher] [--json]\n"
+          "       ringred-info COLLECTIVE SIZE [--ranks N] [--set NAME=VALUE]... [--json]\n\n"
+          "Without COLLECTIVE: this build, the transports that can be used here, and why others cannot.\n"
+          "  --settings         every setting with its value, where that comes from, and its range\n"
+          "  --launcher         what the environment says about this process's place in a job\n"
+          "With it: starts N ranks on this machine (2) and shows the plan that such a call would run.\n"
+          "  COLLECTIVE         allreduce, broadcast, barrier\n"
+          "  SIZE               bytes; 64K and 1M are understood\n"
+          "  --set NAME=VALUE   a setting to try\n"
+          "  --json             the library's own words\n",
+          out);
+}
+
+/* ---- asking the library ---- */
+
+typedef int64_t (*describe_fn)(const struct request *r, ringred_comm *comm, char *text, size_t room);
+
+static int64_t of_library(const struct request *r, ringred_comm *comm, char *text, size_t room)
+{
+    (void)r;
+    (void)comm;
+    return ringred_describe(text, room);
+}
+
+static int64_t of_call(const struct request *r, ringred_comm *comm, char *text, size_t room)
+{
+    return ringred_comm_describe(comm, r->collective, r->bytes, text, room);
+}
+
+/* The whole text, to be freed; NULL after saying why. */
+static char *ask(describe_fn describe, const struct request *r, ringred_comm *comm)
+{
+    int64_t need = describe(r, comm, NULL, 0);
+    char *text = need < 0 ? NULL : malloc((size_t)need + 1);
+
+    if (text)
+        need = describe(r, comm, text, (size_t)need + 1);
+    if (need >= 0 && text)
+        return text;
+    fprintf(stderr, "ringred-info: %s\n", need < 0 ? ringred_status_text((int32_t)need) : "no memory");
+    free(text);
+    return NULL;
+}
+
+/* ---- showing ---- */
+
+static void show_settings(const char *settings)
+{
+    for (const char *s = json_first(settings); s; s = json_after(s)) {
+        char name[64], value[256], origin[64], form[256], usual[256], text[512];
+
+        json_text(json_member(s, "name"), name, sizeof name);
+        json_text(json_member(s, "value"), value, sizeof value);
+        json_text(json_member(s, "origin"), origin, sizeof origin);
+        json_text(json_member(s, "form"), form, sizeof form);
+        json_text(json_member(s, "default"), usual, sizeof usual);
+        json_text(json_member(s, "help"), text, sizeof text);
+        printf("%s = %s", name, *value ? value : "(empty)");
+        printf(strcmp(origin, "default") ? "   from the %s; default %s\n" : "   by %s\n", origin,
+               *usual ? usual : "(empty)");
+        printf("    %s\n    %s\n", text, form);
+    }
+}
+
+static void show(const struct request *r, const char *text)
+{
+    const char *part = r->only ? json_member(text, r->only) : text;
+
+    if (r->raw && !r->only)
+        printf("%s\n", text);
+    else if (r->raw && part)
+        printf("%.*s\n", (int)(json_end(part) - part), part);
+    else if (r->only && !strcmp(r->only, "settings"))
+        show_settings(part);
+    else if (r->only)
+        json_print(stdout, part, 0);
+    else
+        json_print_without(stdout, text, "settings");
+}
+
+static int show_library(const struct request *r)
+{
+    char *text = ask(of_library, r, NULL);
+
+    if (!text)
+        return 1;
+    show(r, text);
+    free(text);
+    return 0;
+}
+
+/* ---- asking about a call: ranks on this machine ---- */
+
+static ringred_comm *join(const struct request *r, int rank, const ringred_unique_id *id)
+{
+    ringred_config config;
+    ringred_error why;
+    ringred_comm *comm;
+
+    ringred_config_init(&config);
+    ringred_error_init(&why);
+    config.rank = rank;
+    config.size = r->ranks;
+    config.id = id;
+    config.settings = r->settings;
+    if (ringred_comm_create(&config, &comm, &why) >= 0)
+        return comm;
+    if (rank == 0)
+        fprintf(stderr, "ringred-info: %s\n", why.text);
+    return NULL;
+}
+
+/* Another rank: joins, waits until rank 0 has asked what it wanted, leaves. */
+static int be_company(const struct request *r, int rank, int fd)
+{
+    ringred_unique_id id;
+    ringred_comm *comm;
+
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (read(fd, &id, sizeof id) != sizeof id)
+        return 1;
+    comm = join(r, rank, &id);
+    if (!comm)
+        return 1;
+    (void)ringred_barrier(comm); /* ends with a failure where rank 0 is gone: just as well */
+    return ringred_comm_destroy(comm) < 0;
+}
+
+/* Starts the other ranks before this process has used the library; their ends of the pipes in fd. */
+static bool start_company(const struct request *r, int *fd)
+{
+    for (int rank = 1; rank < r->ranks; rank++) {
+        int ends[2];
+        pid_t pid;
+
+        if (pipe(ends))
+            return false;
+        pid = fork();
+        if (pid == 0)
+            _exit(be_company(r, rank, ends[0]));
+        close(ends[0]);
+        fd[rank] = ends[1];
+        if (pid < 0)
+            return false;
+    }
+    return true;
+}
+
+static ringred_comm *gather(const struct request *r)
+{
+    int fd[RANKS_MOST] = { 0 };
+    ringred_unique_id id;
+    ringred_error why;
+
+    ringred_error_init(&why);
+    if (!start_company(r, fd)) {
+        perror("ringred-info: cannot start the ranks");
+        return NULL;
+    }
+    if (ringred_unique_id_create(&id, &why) < 0) {
+        fprintf(stderr, "ringred-info: %s\n", why.text);
+        return NULL;
+    }
+    for (int rank = 1; rank < r->ranks; rank++)
+        if (write(fd[rank], &id, sizeof id) != sizeof id)
+            return NULL;
+    return join(r, 0, &id);
+}
+
+static int show_call(const struct request *r)
+{
+    ringred_comm *comm = gather(r);
+    char *text = comm ? ask(of_call, r, comm) : NULL;
+
+    if (text)
+        show(r, text);
+    if (comm) {
+        (void)ringred_barrier(comm);
+        (void)ringred_comm_destroy(comm); /* nothing was in flight that could be lost */
+    }
+    while (comm && wait(NULL) > 0)
+        continue;
+    free(text);
+    return text ? 0 : 1;
+}
+
+/* ---- the command line ---- */
+
+static bool read_bytes(const char *text, unsigned long long *bytes)
+{
+    static const char suffixes[] = "KMG";
+    char *end;
+    const char *suffix;
+
+    *bytes = strtoull(text, &end, 10);
+    suffix = *end ? strchr(suffixes, *end) : NULL;
+    if (end == text || *text == '-' || (*end && (!suffix || end[1])))
+        return false;
+    if (suffix)
+        *bytes <<= 10 * (suffix - suffixes + 1);
+    return true;
+}
+
+static bool parse(struct request *r, int argc, char **argv)
+{
+    static const struct option flags[] = {
+        { "settings", no_argument, NULL, 's' },   { "launcher", no_argument, NULL, 'l' },
+        { "json", no_argument, NULL, 'j' },       { "ranks", required_argument, NULL, 'n' },
+        { "set", required_argument, NULL, 'S' },  { "help", no_argument, NULL, 'h' },
+        { 0 },
+    };
+    int flag;
+
+    *r = (struct request){ .ranks = 2 };
+    while ((flag = getopt_long(argc, argv, "n:h", flags, NULL)) != -1) {
+        if (flag == 's' || flag == 'l')
+            r->only = flag == 's' ? "settings" : "launcher";
+        else if (flag == 'j')
+            r->raw = true;
+        else if (flag == 'n')
+            r->ranks = atoi(optarg);
+        else if (flag == 'S' && r->setting_count < SETTINGS_MOST)
+            r->settings[r->setting_count++] = optarg;
+        else if (flag == 'h')
+            exit((help(stdout), 0));
+        else
+            return false;
+    }
+    if (r->ranks < 1 || r->ranks > RANKS_MOST)
+        return fprintf(stderr, "ringred-info: --ranks is 1 to %d\n", RANKS_MOST), false;
+    if (optind == argc)
+        return true;
+    r->collective = argv[optind];
+    if (optind + 2 == argc && read_bytes(argv[optind + 1], &r->bytes))
+        return true;
+    return fprintf(stderr, "ringred-info: say a collective and a size, such as: allreduce 1M\n"), false;
+}
+
+int main(int argc, char **argv)
+{
+    struct request r;
+
+    if (!parse(&r, argc, argv)) {
+        help(stderr);
+        return 2;
+    }
+    return r.collective ? show_call(&r) : show_library(&r);
+}
