@@ -371,7 +371,20 @@ int rr_listen_any(uint16_t *port)
     return fd;
 }
 
-int rr_socket_dial(const struct rr_address *a)
+static int bind_from(int fd, const struct rr_address *from)
+{
+    struct rr_address a = *from;
+    struct sockaddr_storage s;
+    socklen_t n;
+    int one = 1;
+
+    a.port = 0;
+    n = rr_address_sock(&a, &s);
+    (void)setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one); /* spares ports */
+    return bind(fd, (struct sockaddr *)&s, n);
+}
+
+int rr_socket_dial(const struct rr_address *a, const struct rr_address *from)
 {
     struct sockaddr_storage s;
     socklen_t n = rr_address_sock(a, &s);
@@ -381,6 +394,8 @@ int rr_socket_dial(const struct rr_address *a)
         return close_failed(fd);
     if (s.ss_family != AF_UNIX)
         (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one); /* slower without, not wrong */
+    if (from && bind_from(fd, from) < 0)
+        return close_failed(fd);
     if (connect(fd, (struct sockaddr *)&s, n) < 0 && errno != EINPROGRESS && errno != EINTR)
         return close_failed(fd);
     return fd;

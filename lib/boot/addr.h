@@ -56,7 +56,8 @@ int rr_interfaces(const struct rr_settings *settings, struct rr_address *to, int
 /* A listening socket, non-blocking and close-on-exec, or -errno. Port 0: chosen, and written to a. */
 int rr_listen(struct rr_address *a);
 int rr_listen_any(uint16_t *port); /* on all addresses of all families that there are */
-int rr_socket_dial(const struct rr_address *a); /* begins to connect; the socket or -errno */
+/* Begins to connect, from the address `from` if it is not NULL. The socket or -errno. */
+int rr_socket_dial(const struct rr_address *a, const struct rr_address *from);
 
 /* What tells whether two ranks share a host, and whether they share its network. */
 void rr_identity(const struct rr_settings *settings, int rank, uint64_t *host, uint64_t *net);

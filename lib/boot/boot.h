@@ -56,6 +56,10 @@ int rr_boot_wire(struct rr_boot *boot, const uint8_t *want, int *fd, ringred_err
  * credentials. Non-blocking, close-on-exec. Collective over the host's ranks. */
 int rr_boot_local(struct rr_boot *boot, int *fd, ringred_error *why);
 
+/* Tells all ranks that set-up has failed here, for a reason that this room does not know: they get that
+ * sentence instead of "rank 3 ended". Every later call returns it. */
+void rr_boot_tell(struct rr_boot *boot, const ringred_error *why);
+
 /* Closes what boot still holds. NULL is fine. */
 void rr_boot_close(struct rr_boot *boot);
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #define PATIENCE_NS ((int64_t)500000000) /* for one address in the first round; doubled in each */
+#define PATIENCE_AMONG_MANY ((int64_t)1000000000) /* at most, where strangers may sit on other candidates */
 #define PAUSE_NS    ((int64_t)5000000)   /* between the first rounds; doubled in each */
 #define PAUSE_MOST  ((int64_t)250000000)
 
@@ -25,6 +26,8 @@ static int64_t patience(const struct rr_dial *d)
 {
     int64_t ns = PATIENCE_NS << (d->round < 6 ? d->round : 6);
 
+    if (d->roots && !d->strict && ns > PATIENCE_AMONG_MANY)
+        ns = PATIENCE_AMONG_MANY;
     return ns < RR_HAND_NS ? ns : RR_HAND_NS;
 }
 
@@ -69,21 +72,48 @@ static void step(struct rr_dial *d)
         next_address(d);
 }
 
+/* The one address of that family that I may come from; with several, routing knows better. */
+static const struct rr_address *source(const struct rr_dial *d, const struct rr_address *to)
+{
+    const struct rr_address *found = NULL;
+
+    for (int i = 0; d->from && to->family != RR_FAMILY_UNIX && i < d->from->addresses; i++) {
+        const struct rr_address *a = &d->from->address[i];
+        if (a->family != to->family || a->loopback != to->loopback)
+            continue;
+        if (found)
+            return NULL;
+        found = a;
+    }
+    return found;
+}
+
+/* A name may come to mean something else while its owner starts, but asking costs others' time. */
+static bool looks_up_now(const struct rr_dial *d)
+{
+    if (!d->roots || d->next > 0)
+        return false;
+    return d->round == 0 || d->count == 0 || (!d->roots->numeric && d->round % 8 == 0);
+}
+
 static void try_address(struct rr_dial *d)
 {
     int fd;
 
-    if (d->next == 0 && d->roots && (d->round == 0 || !d->roots->numeric))
+    if (looks_up_now(d))
         d->count = rr_roots_resolve(d->roots, d->to, RR_DIAL_ADDRESSES, &d->problem);
     if (d->count == 0) {
         next_address(d);
         return;
     }
-    fd = rr_socket_dial(&d->to[d->next]);
+    fd = rr_socket_dial(&d->to[d->next], source(d, &d->to[d->next]));
     if (fd < 0) {
-        d->seen[d->next].verdict = RR_VERDICT_LOST;
-        d->seen[d->next].system = -fd;
-        next_address(d);
+        d->seen[d->next].verdict = d->hand.verdict = RR_VERDICT_LOST;
+        d->seen[d->next].system = d->hand.system = -fd;
+        if (rr_system_code(-fd) == RINGRED_ESYSTEM)
+            next_address(d);
+        else
+            d->state = RR_DIAL_FATAL; /* no descriptor, no memory: trying again would not help */
         return;
     }
     rr_hand_dial(&d->hand, &d->badge, fd, d->peer, rr_now_ns() + patience(d));

@@ -127,6 +127,18 @@ static struct rr_guest *place(struct rr_gate *g, int64_t now)
     return oldest;
 }
 
+/* Out of descriptors: pause until somebody has closed one, and say so if nobody here can. */
+static void keep_out(struct rr_gate *g, int system, int64_t now)
+{
+    bool alone = true;
+
+    for (int i = 0; i < RR_BOOT_STRANGERS; i++)
+        alone = alone && g->guest[i].hand.state == RR_HAND_FREE;
+    g->pause_ns = now + SPARED_NS;
+    if (alone)
+        g->limited = system;
+}
+
 static void let_in(struct rr_gate *g, int listener, const struct rr_log *log, rr_admit *admit, void *context)
 {
     int one = 1;
@@ -138,8 +150,8 @@ static void let_in(struct rr_gate *g, int listener, const struct rr_log *log, rr
             return;
         int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0) {
-            if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
-                g->pause_ns = now + SPARED_NS; /* until somebody has closed something */
+            if (rr_system_code(errno) != RINGRED_ESYSTEM)
+                keep_out(g, errno, now);
             if (errno != EINTR && errno != ECONNABORTED)
                 return;
             continue;

@@ -30,6 +30,7 @@ struct rr_gate {
     int listeners;
     bool open;                                /* takes part in the loop */
     bool borrowed;                            /* the listeners are not ours to close */
+    int limited;                              /* errno that kept all newcomers out, and nobody to throw out */
     struct rr_badge badge;
     int64_t pause_ns;                         /* full of newcomers: accept again from then on */
     struct rr_guest {
@@ -60,7 +61,8 @@ struct rr_dial {
     enum rr_dial_state state;
     struct rr_badge badge;
     int peer;
-    const struct rr_roots *roots;             /* looked up anew in each round; NULL: `to` is fixed */
+    const struct rr_roots *roots;             /* looked up anew now and then; NULL: `to` is fixed */
+    const struct rr_entry *from;              /* dial from its addresses only; NULL: from any */
     const char *problem;                      /* of the last look-up */
     bool strict;                              /* one host:port was named: a wrong version or key there is final */
     struct rr_address to[RR_DIAL_ADDRESSES];
@@ -173,6 +175,7 @@ struct rr_boot {
     struct rr_launch launch;
     struct rr_roots roots;
     char where[300];                          /* the root in words */
+    bool picked;                              /* the setting interface says which addresses to use */
     int64_t started_ns, deadline_ns;
     unsigned char session[RR_JOB_BYTES];      /* of this communicator: no connection can mix two of them */
     struct rr_entry *entry;                   /* [size] */
@@ -206,6 +209,7 @@ void rr_exchange_begin(struct rr_boot *b, const struct rr_exchange *x);
 bool rr_exchange_is_done(const struct rr_boot *b);
 /* Remembers the first failure and tells the others of it. Returns its code. */
 int rr_boot_fail(struct rr_boot *b, const ringred_error *failure);
+int rr_system_code(int system); /* the status for a failed system call: ELIMIT, ENOMEM, else ESYSTEM */
 const char *rr_boot_period(const struct rr_boot *b, char text[32]); /* "60 s" */
 
 /* meet.c: what the loop calls while ranks arrive */

@@ -202,6 +202,22 @@ static int take_parked(struct rr_boot *b, ringred_error *why)
     return got != b->x.got || done != b->x.done;
 }
 
+static int gates_turn(struct rr_boot *b, ringred_error *why)
+{
+    struct rr_gate *gates[] = { b->meet, b->data, b->local };
+    rr_admit *admit[] = { rr_meet_admit, rr_wire_admit, rr_local_admit };
+
+    for (int i = 0; i < 3; i++) {
+        if (!gates[i] || !gates[i]->open)
+            continue;
+        rr_gate_turn(gates[i], &b->polls, b->log, admit[i], b);
+        if (gates[i]->limited)
+            return rr_fail(why, rr_system_code(gates[i]->limited), b->rank, gates[i]->limited,
+                           "rank %d cannot accept a connection", b->rank);
+    }
+    return 0;
+}
+
 int rr_boot_turn(struct rr_boot *b)
 {
     ringred_error why = { 0 };
@@ -218,12 +234,8 @@ int rr_boot_turn(struct rr_boot *b)
     for (int i = 0; i < b->lines; i++)
         if (line_turn(b, &b->line[i], &why) < 0)
             return rr_boot_fail(b, &why);
-    if (b->meet && b->meet->open)
-        rr_gate_turn(b->meet, &b->polls, b->log, rr_meet_admit, b);
-    if (b->data && b->data->open)
-        rr_gate_turn(b->data, &b->polls, b->log, rr_wire_admit, b);
-    if (b->local && b->local->open)
-        rr_gate_turn(b->local, &b->polls, b->log, rr_local_admit, b);
+    if (gates_turn(b, &why) < 0)
+        return rr_boot_fail(b, &why);
     RR_TRY(dials_turn(b));
     if (b->x.answering && !b->x.done)
         answer(b);
@@ -314,6 +326,25 @@ int rr_boot_fail(struct rr_boot *b, const ringred_error *failure)
     for (int i = 0; i < b->lines; i++)
         rr_line_close(&b->line[i]);
     return failure->code;
+}
+
+void rr_boot_tell(struct rr_boot *b, const ringred_error *why)
+{
+    (void)rr_boot_fail(b, why); /* the code is the caller's own */
+}
+
+int rr_system_code(int system)
+{
+    switch (system) {
+    case EMFILE:
+    case ENFILE:
+        return RINGRED_ELIMIT;
+    case ENOMEM:
+    case ENOBUFS:
+        return RINGRED_ENOMEM;
+    default:
+        return RINGRED_ESYSTEM;
+    }
 }
 
 const char *rr_boot_period(const struct rr_boot *b, char text[32])

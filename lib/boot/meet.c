@@ -75,6 +75,7 @@ static int no_root(struct rr_boot *b, ringred_error *why)
     char story[300] = "", period[32], holder[64];
     struct rr_text s = { story, sizeof story, 0 };
     struct rr_dial *d = &b->dial[0];
+    int code = RINGRED_ETIMEOUT;
 
     rr_boot_period(b, period);
     if (b->rank == 0) {
@@ -86,9 +87,12 @@ static int no_root(struct rr_boot *b, ringred_error *why)
         return rr_fail(why, RINGRED_ETIMEOUT, 0, 0,
                        "rank 0 at %s answered, but not all ranks met there within %s", b->where, period);
     rr_dial_story(d, &s);
-    return rr_fail(why, RINGRED_ETIMEOUT, 0, d->seen[d->next].system,
-                   "nothing answered as root at %s within %s: %s, tried %d times", b->where, period, story,
-                   d->round + 1);
+    for (int i = 0; i < d->count; i++) {
+        code = d->seen[i].verdict == RR_VERDICT_VERSION ? RINGRED_EVERSION : code;
+        code = d->seen[i].verdict == RR_VERDICT_KEY ? RINGRED_EAUTH : code;
+    }
+    return rr_fail(why, code, 0, 0, "nothing answered as root at %s within %s (%d rounds): %s", b->where, period,
+                   d->round + 1, story);
 }
 
 /* ---- the root: who comes ---- */
@@ -261,7 +265,7 @@ static int root_listen(struct rr_boot *b, ringred_error *why)
         }
     if (fd == -EADDRINUSE)
         return RINGRED_PENDING;
-    return rr_fail(why, RINGRED_ESYSTEM, 0, -fd, "rank 0 cannot listen at %s", b->where);
+    return rr_fail(why, rr_system_code(-fd), 0, -fd, "rank 0 cannot listen at %s", b->where);
 }
 
 /* ---- everybody: what I am ---- */
@@ -295,7 +299,7 @@ static int listen_each(struct rr_boot *b, struct rr_entry *e, ringred_error *why
         e->address[kept++] = a;
     }
     e->addresses = kept;
-    return kept ? 0 : rr_fail(why, RINGRED_ESYSTEM, b->rank, system, "rank %d cannot listen for its peers", b->rank);
+    return kept ? 0 : rr_fail(why, rr_system_code(system), b->rank, system, "rank %d cannot listen for its peers", b->rank);
 }
 
 static int listen_all(struct rr_boot *b, struct rr_entry *e, ringred_error *why)
@@ -304,7 +308,7 @@ static int listen_all(struct rr_boot *b, struct rr_entry *e, ringred_error *why)
     int fd = rr_listen_any(&port);
 
     if (fd < 0)
-        return rr_fail(why, RINGRED_ESYSTEM, b->rank, -fd, "rank %d cannot listen for its peers", b->rank);
+        return rr_fail(why, rr_system_code(-fd), b->rank, -fd, "rank %d cannot listen for its peers", b->rank);
     b->data->listener[b->data->listeners++] = fd;
     for (int i = 0; i < e->addresses; i++)
         e->address[i].port = port;
@@ -314,8 +318,7 @@ static int listen_all(struct rr_boot *b, struct rr_entry *e, ringred_error *why)
 static int listen_for_data(struct rr_boot *b, const struct rr_settings *settings, ringred_error *why)
 {
     struct rr_entry *e = &b->entry[b->rank];
-    bool picked = rr_setting_text(settings, RR_SET_INTERFACE)[0] != 0;
-    bool only_loopback = !picked && rr_roots_are_loopback(&b->roots);
+    bool only_loopback = !b->picked && rr_roots_are_loopback(&b->roots);
     int n = rr_interfaces(settings, e->address, RR_ADDRESSES, why), kept = 0;
 
     RR_TRY(n);
@@ -323,7 +326,7 @@ static int listen_for_data(struct rr_boot *b, const struct rr_settings *settings
         if (!only_loopback || e->address[i].loopback)
             e->address[kept++] = e->address[i];
     e->addresses = kept;
-    return picked || only_loopback ? listen_each(b, e, why) : listen_all(b, e, why);
+    return b->picked || only_loopback ? listen_each(b, e, why) : listen_all(b, e, why);
 }
 
 static int listen_locally(struct rr_boot *b, ringred_error *why)
@@ -336,7 +339,7 @@ static int listen_locally(struct rr_boot *b, ringred_error *why)
     memcpy(a.ip, e->local, sizeof a.ip);
     fd = rr_listen(&a);
     if (fd < 0)
-        return rr_fail(why, RINGRED_ESYSTEM, b->rank, -fd, "rank %d cannot open a local socket", b->rank);
+        return rr_fail(why, rr_system_code(-fd), b->rank, -fd, "rank %d cannot open a local socket", b->rank);
     b->local->listener[b->local->listeners++] = fd;
     return 0;
 }
@@ -399,7 +402,10 @@ int rr_meet_dialled(struct rr_boot *b, struct rr_dial *d)
         rr_line_send(&b->line[0], b->x.up, b->step, b->x.ups, b->x.up_bytes);
         return 0;
     }
-    if (d->hand.verdict == RR_VERDICT_VERSION)
+    if (d->hand.verdict == RR_VERDICT_LOST)
+        rr_fail(&why, rr_system_code(d->hand.system), b->rank, d->hand.system, "rank %d cannot dial rank 0",
+                b->rank);
+    else if (d->hand.verdict == RR_VERDICT_VERSION)
         rr_fail(&why, RINGRED_EVERSION, 0, 0,
                 "rank 0 at %s speaks wire version %d, this library version %d", text, d->hand.version,
                 RR_WIRE_VERSION);
@@ -419,6 +425,11 @@ static int meet_as_root(struct rr_boot *b)
     return rc;
 }
 
+static bool is_counted(const struct rr_boot *b)
+{
+    return b->x.done || (b->line[0].fd >= 0 && b->line[0].joined);
+}
+
 static int meet_as_other(struct rr_boot *b)
 {
     struct rr_badge badge = { b->launch.key, b->launch.job, b->rank, RR_PURPOSE_MEET };
@@ -428,11 +439,15 @@ static int meet_as_other(struct rr_boot *b)
 
     rr_dial_init(&b->dial[0], &badge, 0);
     b->dial[0].roots = &b->roots;
+    b->dial[0].from = b->picked ? &b->entry[b->rank] : NULL;
     b->dial[0].strict = b->roots.count == 1 && b->roots.at[0].more == 0;
     b->dials = 1;
     if (b->rank == 0)
         until = rr_deadline(CHALLENGE_NS) < until ? rr_deadline(CHALLENGE_NS) : until;
-    rc = rr_boot_loop(b, rr_exchange_is_done, no_root, until);
+    rc = rr_boot_loop(b, is_counted, no_root, until);
+    if (rc == 0) /* the root's word on who is missing is better than mine */
+        rc = rr_boot_loop(b, rr_exchange_is_done, no_root,
+                          b->deadline_ns == INT64_MAX ? INT64_MAX : b->deadline_ns + GRACE_NS);
     rr_dial_drop(&b->dial[0]);
     b->dials = 0;
     if (rc == 0 && rr_table_read(b->x.answer, b->x.down_bytes, b->size, b->session, b->entry) < 0) {
@@ -466,6 +481,7 @@ static int open_network(struct rr_boot *b, const struct rr_settings *settings, r
 {
     RR_TRY(rr_roots_parse(b->launch.root, &b->roots, why));
     snprintf(b->where, sizeof b->where, "%.299s", b->launch.root);
+    b->picked = rr_setting_text(settings, RR_SET_INTERFACE)[0] != 0;
     RR_TRY(furnish(b, why));
     RR_TRY(listen_for_data(b, settings, why));
     RR_TRY(listen_locally(b, why));
@@ -486,7 +502,7 @@ static int open_network(struct rr_boot *b, const struct rr_settings *settings, r
 int rr_boot_open(const struct rr_launch *launch, const struct rr_settings *settings, const struct rr_log *log,
                  int64_t deadline_ns, struct rr_boot **boot, ringred_error *why)
 {
-    struct rr_boot *b = sodium_init() < 0 ? NULL : rr_alloc(1, sizeof *b);
+    struct rr_boot *b = rr_alloc(1, sizeof *b);
     ringred_error failure = { 0 };
     int rc;
 

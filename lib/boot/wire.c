@@ -73,10 +73,14 @@ void rr_local_admit(void *boot, int fd, int rank)
 
 int rr_wire_dialled(struct rr_boot *b, struct rr_dial *d)
 {
+    ringred_error why = { 0 };
     int fd;
 
-    if (d->state != RR_DIAL_DONE)
-        return 0;
+    if (d->state != RR_DIAL_DONE) {
+        rr_fail(&why, rr_system_code(d->hand.system), b->rank, d->hand.system, "rank %d cannot dial rank %d",
+                b->rank, d->peer);
+        return rr_boot_fail(b, &why);
+    }
     fd = rr_hand_take(&d->hand);
     if (d->badge.purpose == RR_PURPOSE_LOCAL && !is_that_rank(b, fd, d->peer)) {
         close(fd);
@@ -98,6 +102,7 @@ static int add_dial(struct rr_boot *b, int rank, ringred_error *why)
     struct rr_dial *d = &b->dial[b->dials++];
 
     rr_dial_init(d, &badge, rank);
+    d->from = b->picked ? &b->entry[b->rank] : NULL;
     for (int i = 0; i < e->addresses; i++)
         if (e->address[i].family != RR_FAMILY_NONE &&
             (!e->address[i].loopback || e->net == b->entry[b->rank].net))
