@@ -18,6 +18,7 @@ enum rr_algo {
     RR_ALGO_SHM_TWOSHOT,   /* staged or pushed: each sums its block of all and hands it to all */
     RR_ALGO_ONESHOT,       /* links: send all to all, sum */
     RR_ALGO_TWOSHOT,       /* links: reduce-scatter and allgather, each directly */
+    RR_ALGO_STAR,          /* links: everything to rank 0 and back; the fewest messages */
     RR_ALGO_RING,          /* links: segmented ring; not the canonical tree */
     RR_ALGO_DOUBLING,      /* links: recursive doubling with fold */
     RR_ALGO_HIERARCHICAL,  /* shared memory inside hosts, links between them */

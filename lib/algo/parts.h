@@ -103,6 +103,7 @@ RR_BUILDER(rr_build_shm_oneshot);
 RR_BUILDER(rr_build_shm_twoshot);
 RR_BUILDER(rr_build_oneshot);
 RR_BUILDER(rr_build_twoshot);
+RR_BUILDER(rr_build_star);
 RR_BUILDER(rr_build_ring);
 RR_BUILDER(rr_build_doubling);
 RR_BUILDER(rr_build_hierarchical);

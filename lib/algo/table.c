@@ -9,6 +9,7 @@ const struct rr_algo_row rr_algo_table[RR_ALGOS] = {
     [RR_ALGO_SHM_TWOSHOT] =    { "shm-twoshot",          RR_ALLREDUCE, true,  true,  false, rr_build_shm_twoshot },
     [RR_ALGO_ONESHOT] =        { "oneshot",              RR_ALLREDUCE, true,  false, true,  rr_build_oneshot },
     [RR_ALGO_TWOSHOT] =        { "twoshot",              RR_ALLREDUCE, true,  false, true,  rr_build_twoshot },
+    [RR_ALGO_STAR] =           { "star",                 RR_ALLREDUCE, true,  false, true,  rr_build_star },
     [RR_ALGO_RING] =           { "ring",                 RR_ALLREDUCE, false, false, true,  rr_build_ring },
     [RR_ALGO_DOUBLING] =       { "doubling",             RR_ALLREDUCE, true,  false, true,  rr_build_doubling },
     [RR_ALGO_HIERARCHICAL] =   { "hierarchical",         RR_ALLREDUCE, true,  false, true,  rr_build_hierarchical },

@@ -14,6 +14,7 @@
 /* Where one way of doing it becomes faster than the other, in bytes; the tiny lane below that. */
 #define SHM_ONESHOT_MOST(n) ((n) == 2 ? 32 * KI : 8 * KI)
 #define LINK_ONESHOT_MOST(n) ((n) <= 2 ? 8 * KI : (n) <= 8 ? 16 * KI : 0)
+#define STAR_MOST (8 * KI)
 #define DOUBLING_MOST (32 * KI)
 
 /* Bytes of a segment before it is fitted into scratch and stage. */
@@ -36,6 +37,8 @@ static enum rr_algo by_size(const ringred_comm *c, size_t bytes)
         return bytes <= SHM_ONESHOT_MOST(n) ? RR_ALGO_SHM_ONESHOT : RR_ALGO_SHM_TWOSHOT;
     if (is_possible(c, RR_ALGO_HIERARCHICAL))
         return RR_ALGO_HIERARCHICAL;
+    if (c->crowded_any && n > 2 && n <= 8 && bytes <= STAR_MOST)
+        return RR_ALGO_STAR;
     if (bytes <= LINK_ONESHOT_MOST(n))
         return RR_ALGO_ONESHOT;
     if (n > 8 && bytes <= DOUBLING_MOST)
@@ -49,6 +52,7 @@ static const struct wish {
 } wishes[] = {
     { "oneshot", RR_ALGO_SHM_ONESHOT, RR_ALGO_ONESHOT },
     { "twoshot", RR_ALGO_SHM_TWOSHOT, RR_ALGO_TWOSHOT },
+    { "star", RR_ALGO_STAR, RR_ALGO_STAR },
     { "ring", RR_ALGO_RING, RR_ALGO_RING },
     { "doubling", RR_ALGO_DOUBLING, RR_ALGO_DOUBLING },
     { "hierarchical", RR_ALGO_HIERARCHICAL, RR_ALGO_HIERARCHICAL },

@@ -170,7 +170,7 @@ int rr_run_meet(struct rr_engine *e, struct rr_run *r, int peer, ringred_error *
  * segments only cost: take the vector as one. */
 static void all_met(struct rr_run *r)
 {
-    if (r->segments > 1 && r->all_in_windows && r->all_out_windows && !r->program->plan->linked) {
+    if (r->segments > 1 && r->all_in_windows && r->all_out_windows && r->program->plan->windowed) {
         r->segments = 1;
         r->whole = true;
     }

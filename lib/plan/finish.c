@@ -128,15 +128,29 @@ static void pack_deps(struct rr_plan *p, const struct rr_builder *b)
     p->deps = next;
 }
 
+/* Puts something into a stage whatever windows there are. */
+static bool needs_stage(const struct rr_plan *p, const struct rr_step *s)
+{
+    if (s->kind != RR_STEP_COPY || (s->flags & RR_PRIVATE_IN))
+        return false;
+    for (uint32_t i = 0; i < s->destinations; i++)
+        if (p->span[s->destination + i].place == RR_STAGE)
+            return true;
+    return false;
+}
+
 static void describe(struct rr_plan *p)
 {
+    p->windowed = true;
     for (uint32_t x = 0; x < p->steps; x++) {
         const struct rr_step *s = &p->step[x];
         p->shared = p->shared || s->kind == RR_STEP_SIGNAL || s->kind == RR_STEP_AWAIT;
         p->linked = p->linked || is_message(s);
+        p->windowed = p->windowed && !needs_stage(p, s);
         if (s->lag > p->most_lag)
             p->most_lag = s->lag;
     }
+    p->windowed = p->windowed && p->shared && !p->linked;
 }
 
 static void *take(char **at, const struct rr_list *l)

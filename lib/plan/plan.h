@@ -93,6 +93,7 @@ struct rr_plan {
     uint8_t most_lag;
     bool shared;               /* has SIGNAL or AWAIT steps: needs the host's shared memory */
     bool linked;               /* has SEND or RECV steps */
+    bool windowed;             /* where every rank has windows, nothing goes through a stage or a link */
     bool tree;                 /* evaluates the canonical tree; ring does not */
 };
 

@@ -452,6 +452,10 @@ static bool is_drained(struct tcp *t, int peer)
         return false;
     while (recv(l->fd, drop, sizeof drop, MSG_DONTWAIT) > 0)
         ;
+    struct tcp_info info = { 0 };
+    socklen_t length = sizeof info;
+    if (getsockopt(l->fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 && info.tcpi_state == TCP_CLOSE)
+        return true; /* the peer closed before us and took what it wanted */
     return ioctl(l->fd, SIOCOUTQ, &left) < 0 || left == 0;
 }
 
