@@ -507,8 +507,8 @@ static int reduce(struct run *run, struct target t)
 static int copy(struct run *run, struct target t)
 {
     const struct rr_step *x = &run->rank[t.rank].plan->step[t.step];
-    const struct cell *from;
-    uint32_t pieces;
+    const struct cell *from = NULL;
+    uint32_t pieces = 0;
 
     if (x->flags & RR_DIVIDE)
         return reduce(run, t); /* a sum of one */
@@ -526,8 +526,8 @@ static struct link *link_of(struct run *run, int from, int to)
 static int enter(struct run *run, struct link *l, struct target from)
 {
     const struct rr_step *x = &run->rank[from.rank].plan->step[from.step];
-    const struct cell *cells;
-    uint32_t pieces;
+    const struct cell *cells = NULL;
+    uint32_t pieces = 0;
 
     RR_TRY(get(run, from, x->source, &cells, &pieces));
     struct message *m = rr_arena_take(&run->arena, 1, sizeof *m + pieces * sizeof *cells);
