@@ -112,6 +112,7 @@ struct rr_line {
     int rank;          /* that proved itself at the other end */
     bool joined;       /* root: its entry is in; others: the root has said so */
     bool left;         /* said goodbye */
+    bool heard;        /* root, after a failure: has come at all */
     bool answered;     /* root: has been sent the answer of the exchange in hand */
     int system;        /* errno that ended it, 0: closed by the other end */
     unsigned char head[RR_FRAME_HEAD];

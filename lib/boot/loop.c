@@ -291,27 +291,56 @@ static void tell_line(struct rr_line *l, unsigned char *frame, const ringred_err
         rr_line_close(l);
 }
 
+/* True: somebody is still to be told, or to be heard out. */
+static bool tell_lines(struct rr_boot *b, unsigned char *frame)
+{
+    bool open = false;
+
+    for (int i = 0; i < b->lines; i++) {
+        struct rr_line *l = &b->line[i];
+        if (l->fd >= 0)
+            tell_line(l, frame, &b->failure, &l->answered);
+        if (l->fd >= 0)
+            rr_polls_add(&b->polls, l->fd, (short)(POLLIN | (l->sending ? POLLOUT : 0)));
+        open = open || l->fd >= 0;
+    }
+    return open;
+}
+
+/* Ranks that were started wrongly cannot meet however often they try: those that have not come yet are
+ * waited for, too, so that they need not try until their own deadline. */
+static bool waits_for_late_ones(const struct rr_boot *b)
+{
+    if (b->failure.code != RINGRED_ECONFIG || !b->is_root || !b->meet || !b->meet->open)
+        return false;
+    for (int r = 1; r < b->size; r++)
+        if (!b->line[r].heard)
+            return true;
+    return false;
+}
+
 static void tell(struct rr_boot *b)
 {
     unsigned char frame[RR_FAIL_BYTES];
     int64_t until = rr_now_ns() + TELL_NS;
-    bool open = true;
 
-    for (int i = 0; i < b->lines; i++)
+    for (int i = 0; i < b->lines; i++) {
         b->line[i].answered = false; /* from here on: has been told */
-    while (open && rr_now_ns() < until) {
-        open = false;
+        b->line[i].heard = b->line[i].fd >= 0;
+    }
+    while (rr_now_ns() < until) {
         b->polls.used = 0;
-        for (int i = 0; i < b->lines; i++) {
-            struct rr_line *l = &b->line[i];
-            if (l->fd >= 0)
-                tell_line(l, frame, &b->failure, &l->answered);
-            if (l->fd >= 0)
-                rr_polls_add(&b->polls, l->fd, (short)(POLLIN | (l->sending ? POLLOUT : 0)));
-            open = open || l->fd >= 0;
-        }
-        if (open)
-            (void)poll(b->polls.at, (nfds_t)b->polls.used, rr_deadline_ms(until, 1000));
+        b->polls.wake_ns = until;
+        bool open = tell_lines(b, frame), late = waits_for_late_ones(b);
+        if (!open && !late)
+            return;
+        if (late)
+            rr_gate_polls(b->meet, &b->polls);
+        (void)poll(b->polls.at, (nfds_t)b->polls.used, rr_deadline_ms(b->polls.wake_ns, 1000));
+        if (late)
+            rr_gate_turn(b->meet, &b->polls, b->log, rr_meet_admit, b);
+        for (int r = 1; r < b->size && late; r++)
+            b->line[r].heard = b->line[r].heard || b->line[r].fd >= 0;
     }
 }
 

@@ -33,17 +33,23 @@ struct job {
     const char *settings[8];
     double seconds;
     int log_fd;               /* >= 0: log lines go there, one a write */
+    int gate[2];              /* a pipe: ranks that call job_wait go on when the test calls job_release */
+    bool may_die[JOB_MOST];   /* a signal may end it */
+    const char *variables[JOB_MOST][8]; /* if [i][0] is set: found by these instead of arguments */
+    ringred_unique_id *id;    /* shared; if set, instead of root and key */
 };
 
 typedef int job_fn(struct job *job, int i, struct job_rank *me);
 
 void job_init(struct job *job, int n, const char *host);
-/* Where the root would listen if nobody was told otherwise; for tests that want the port taken. */
 void job_start(struct job *job, job_fn *fn);
 /* Waits for all; fails the test if one did not exit by itself. */
 void job_join(struct job *job);
 void job_run(struct job *job, job_fn *fn);
 void job_done(struct job *job);
+
+void job_wait(struct job *job);    /* in a rank */
+void job_release(struct job *job); /* in the test: all that wait, or will */
 
 /* What most ranks do: find, open. */
 int job_open(struct job *job, int i, struct job_rank *me, struct rr_boot **boot);

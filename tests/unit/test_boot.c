@@ -102,10 +102,677 @@ static void test_any_number_of_ranks_meets_and_wires(void **state)
     }
 }
 
+static void test_a_root_on_ipv6_and_one_with_a_name(void **state)
+{
+    (void)state;
+    static const char *const hosts[] = { "::1", "localhost" };
+
+    for (int h = 0; h < 2; h++) {
+        struct job job;
+        job_init(&job, 3, hosts[h]);
+        if (job.holder < 0)
+            print_message("no port on %s: not tried\n", hosts[h]);
+        else
+            job_run(&job, whole_life);
+        check_all_fine(&job);
+        job_done(&job);
+    }
+}
+
+static int several_lives(struct job *job, int i, struct job_rank *me)
+{
+    for (int times = 0; times < 5; times++)
+        RR_TRY(whole_life(job, i, me));
+    return 0;
+}
+
+static void test_the_same_processes_meet_again_and_again(void **state)
+{
+    (void)state;
+    struct job job;
+
+    job_init(&job, 3, "127.0.0.1");
+    job_run(&job, several_lives);
+    check_all_fine(&job);
+    job_done(&job);
+}
+
+static int by_id(struct job *job, int i, struct job_rank *me)
+{
+    if (i == 0) {
+        RR_TRY(ringred_unique_id_create(job->id, &me->why));
+        job->at[0].numbers[0] = 1;
+    }
+    while (__atomic_load_n(&job->at[0].numbers[0], __ATOMIC_ACQUIRE) == 0)
+        poll(NULL, 0, 1);
+    return whole_life(job, i, me);
+}
+
+static void test_ranks_meet_by_a_unique_id(void **state)
+{
+    (void)state;
+    struct job job;
+
+    job_init(&job, 3, "127.0.0.1");
+    job.id = (ringred_unique_id *)(void *)&job.at[JOB_MOST - 1].why; /* room in the shared memory */
+    job_run(&job, by_id);
+    check_all_fine(&job);
+    job_done(&job);
+}
+
+static int big(struct job *job, int i, struct job_rank *me)
+{
+    size_t bytes = 3 << 20, wrong = 0;
+    unsigned char *mine = malloc(bytes), *all = malloc(4 * bytes);
+    struct rr_boot *boot;
+
+    RR_TRY(job_open(job, i, me, &boot));
+    memset(mine, 'a' + i, bytes);
+    int rc = rr_boot_allgather(boot, mine, bytes, all, &me->why);
+    for (size_t k = 0; k < 4 * bytes; k++)
+        wrong += all[k] != 'a' + k / bytes;
+    rr_boot_close(boot);
+    free(mine);
+    free(all);
+    return rc ? rc : wrong != 0;
+}
+
+static void test_an_exchange_may_be_larger_than_sockets_hold(void **state)
+{
+    (void)state;
+    struct job job;
+
+    job_init(&job, 4, "127.0.0.1");
+    job_run(&job, big);
+    check_all_fine(&job);
+    job_done(&job);
+}
+
+/* Two pretended hosts of two: local sockets inside each, links across. */
+static int on_two_hosts(struct job *job, int i, struct job_rank *me)
+{
+    uint8_t want[4];
+    int fd[4], rc;
+    struct rr_boot *boot;
+
+    RR_TRY(job_open(job, i, me, &boot));
+    for (int r = 0; r < 4; r++) {
+        bool same = rr_boot_member(boot, r)->host == rr_boot_member(boot, i)->host;
+        if (same != (r / 2 == i / 2))
+            return 50;
+        want[r] = !same;
+    }
+    RR_TRY(rr_boot_local(boot, fd, &me->why));
+    for (int r = 0; r < 4; r++)
+        if ((fd[r] >= 0) != (r == (i ^ 1)))
+            return 51;
+    rc = talk(fd, 4, i, false);
+    close_all(fd, 4);
+    RR_TRY(rr_boot_wire(boot, want, fd, &me->why));
+    for (int r = 0; r < 4; r++)
+        if ((fd[r] >= 0) != want[r] || (want[r] && !strstr(rr_boot_member(boot, r)->address, "127.0.0.1:")))
+            return 52;
+    rc = rc ? rc : talk(fd, 4, i, false);
+    close_all(fd, 4);
+    rr_boot_close(boot);
+    return rc;
+}
+
+static void test_pretended_hosts_are_kept_apart(void **state)
+{
+    (void)state;
+    struct job job;
+
+    job_init(&job, 4, "127.0.0.1");
+    job.settings[0] = "ranks_per_host=2";
+    job.settings[1] = "interface=lo";
+    job_run(&job, on_two_hosts);
+    check_all_fine(&job);
+    job_done(&job);
+}
+
+/* ---- ranks that were started wrongly ---- */
+
+static void expect_all(const struct job *job, int code, const char *word)
+{
+    for (int i = 0; i < job->n; i++) {
+        if (job->at[i].code != code || !strstr(job->at[i].why.text, word))
+            fail_msg("process %d: %d %s", i, job->at[i].code, job->at[i].why.text);
+        assert_int_equal(job->at[i].why.code, code);
+        assert_int_equal(job->at[i].fds_before, job->at[i].fds_after);
+    }
+}
+
+static void test_ranks_started_twice_are_named_to_all(void **state)
+{
+    (void)state;
+    static const int ranks[2][4] = { { 0, 1, 0, 1 }, { 0, 1, 2, 1 } };
+
+    for (int t = 0; t < 2; t++) {
+        struct job job;
+        char pid[32];
+        job_init(&job, 4, "127.0.0.1");
+        memcpy(job.rank, ranks[t], sizeof ranks[t]);
+        job_run(&job, whole_life);
+        expect_all(&job, RINGRED_ECONFIG, "was started twice");
+        snprintf(pid, sizeof pid, "(pid %d)", job.at[3].pid);
+        if (t == 1)
+            expect_all(&job, RINGRED_ECONFIG, pid);
+        job_done(&job);
+    }
+}
+
+static void test_another_size_is_named_to_all(void **state)
+{
+    (void)state;
+    struct job job;
+
+    job_init(&job, 4, "127.0.0.1");
+    job.size[2] = 3;
+    job_run(&job, whole_life);
+    expect_all(&job, RINGRED_ECONFIG, "was started for 3 ranks, but rank 0");
+    job_done(&job);
+
+    job_init(&job, 3, "127.0.0.1");
+    job.size[2] = 9;
+    job.rank[2] = 8;
+    job_run(&job, whole_life);
+    expect_all(&job, RINGRED_ECONFIG, "rank 8 on");
+    job_done(&job);
+}
+
+static void test_missing_ranks_are_named_to_all_that_are_there(void **state)
+{
+    (void)state;
+    struct job job;
+    char words[160];
+
+    job_init(&job, 3, "127.0.0.1");
+    job.seconds = 0.7;
+    for (int i = 0; i < 3; i++)
+        job.size[i] = 7;
+    job.rank[2] = 5;
+    job_run(&job, whole_life);
+    snprintf(words, sizeof words, "ranks 2-4, 6 never arrived at %s within", job.root);
+    expect_all(&job, RINGRED_ETIMEOUT, words);
+    expect_all(&job, RINGRED_ETIMEOUT, "(here: 0, 1, 5 of 7)");
+    assert_int_equal(job.at[1].why.rank, 2);
+    job_done(&job);
+}
+
+/* One that has less time than the root ends it for all; each still hears who was missing. */
+static int impatient(struct job *job, int i, struct job_rank *me)
+{
+    job->seconds = i == 1 ? 0.5 : 60;
+    return whole_life(job, i, me);
+}
+
+static void test_the_most_impatient_rank_decides(void **state)
+{
+    (void)state;
+    struct job job;
+
+    job_init(&job, 2, "127.0.0.1");
+    job.size[0] = job.size[1] = 3;
+    job_run(&job, impatient);
+    expect_all(&job, RINGRED_ETIMEOUT, "rank 2 never arrived at");
+    job_done(&job);
+}
+
+static void test_nobody_at_the_root_says_where_and_why(void **state)
+{
+    (void)state;
+    struct job job;
+
+    job_init(&job, 1, "127.0.0.1");
+    job.seconds = 0.3;
+    job.rank[0] = 1;
+    job.size[0] = 2;
+    job_run(&job, whole_life);
+    expect_all(&job, RINGRED_ETIMEOUT, "nothing answered as root at ");
+    expect_all(&job, RINGRED_ETIMEOUT, job.root);
+    expect_all(&job, RINGRED_ETIMEOUT, "refused");
+    job_done(&job);
+}
+
+static void test_a_name_without_an_address_is_told(void **state)
+{
+    (void)state;
+    struct job job;
+
+    job_init(&job, 1, "127.0.0.1");
+    job.seconds = 0.3;
+    job.rank[0] = 1;
+    job.size[0] = 2;
+    job.roots[0] = "no-such-host.invalid:1";
+    job_run(&job, whole_life);
+    expect_all(&job, RINGRED_ETIMEOUT, "nothing answered as root at no-such-host.invalid:1");
+    job_done(&job);
+}
+
+static void test_a_taken_port_names_its_holder(void **state)
+{
+    (void)state;
+    struct job job;
+    char holder[32];
+
+    job_init(&job, 1, "127.0.0.1");
+    job.size[0] = 2;
+    job.seconds = 1;
+    assert_int_equal(listen(job.holder, 1), 0);
+    job_run(&job, whole_life);
+    snprintf(holder, sizeof holder, "process %d (", getpid());
+    expect_all(&job, RINGRED_ESYSTEM, holder);
+    expect_all(&job, RINGRED_ESYSTEM, job.root);
+    assert_int_equal(job.at[0].why.system, EADDRINUSE);
+    job_done(&job);
+}
+
+static int fails_then_lives(struct job *job, int i, struct job_rank *me)
+{
+    struct rr_boot *boot;
+
+    job->seconds = 0.5;
+    job->size[i] = 3;
+    if (job_open(job, i, me, &boot) != RINGRED_ETIMEOUT)
+        return 60;
+    job->seconds = 60;
+    job->size[i] = 2;
+    return whole_life(job, i, me);
+}
+
+static void test_after_a_failure_the_same_processes_can_meet(void **state)
+{
+    (void)state;
+    struct job job;
+
+    job_init(&job, 2, "127.0.0.1");
+    job_run(&job, fails_then_lives);
+    check_all_fine(&job);
+    job_done(&job);
+}
+
+/* ---- ranks that end, or fail, while the others set up ---- */
+
+/* Reads log lines until one has the words. */
+static void await_line(int fd, const char *words)
+{
+    char line[4096];
+    size_t used = 0;
+
+    for (;;) {
+        ssize_t n = read(fd, line + used, 1);
+        if (n != 1)
+            fail_msg("no line with \"%s\"", words);
+        if (line[used++] != '\n' && used < sizeof line - 1)
+            continue;
+        line[used] = 0;
+        used = 0;
+        if (strstr(line, words))
+            return;
+    }
+}
+
+static int absent(struct job *job, int i, struct job_rank *me)
+{
+    return i == 2 ? 0 : whole_life(job, i, me);
+}
+
+static void kill_one(int victim, int rank_at_fault)
+{
+    struct job job;
+    int log[2];
+
+    job_init(&job, 3, "127.0.0.1");
+    assert_int_equal(pipe(log), 0);
+    job.log_fd = log[1];
+    job.may_die[victim] = true;
+    job_start(&job, absent);
+    close(log[1]);
+    await_line(log[0], "rank 1 is here");
+    assert_int_equal(kill(job.pid[victim], SIGKILL), 0);
+    job_join(&job);
+    close(log[0]);
+    int survivor = 1 - victim;
+    assert_int_equal(job.at[survivor].code, RINGRED_EPEER);
+    assert_int_equal(job.at[survivor].why.rank, rank_at_fault);
+    job_done(&job);
+}
+
+static void test_a_death_during_the_rendezvous_ends_it(void **state)
+{
+    (void)state;
+    kill_one(1, 1);
+    kill_one(0, 0);
+}
+
+static int dies_before_wiring(struct job *job, int i, struct job_rank *me)
+{
+    struct rr_boot *boot;
+
+    if (i != 1)
+        return whole_life(job, i, me);
+    RR_TRY(job_open(job, i, me, &boot));
+    kill(getpid(), SIGKILL);
+    return 0;
+}
+
+static int fails_before_wiring(struct job *job, int i, struct job_rank *me)
+{
+    struct rr_boot *boot;
+
+    if (i != 1)
+        return whole_life(job, i, me);
+    RR_TRY(job_open(job, i, me, &boot));
+    rr_fail(&me->why, RINGRED_ENOMEM, 1, 0, "rank 1 has no memory for this test");
+    rr_boot_tell(boot, &me->why);
+    rr_boot_close(boot);
+    return me->why.code;
+}
+
+static void test_a_death_during_wiring_ends_it_everywhere(void **state)
+{
+    (void)state;
+    struct job job;
+
+    job_init(&job, 4, "127.0.0.1");
+    job.may_die[1] = true;
+    job_run(&job, dies_before_wiring);
+    for (int i = 0; i < 4; i++)
+        if (i != 1) {
+            assert_int_equal(job.at[i].code, RINGRED_EPEER);
+            assert_int_equal(job.at[i].why.rank, 1);
+        }
+    job_done(&job);
+}
+
+static void test_a_failure_of_one_is_told_to_all(void **state)
+{
+    (void)state;
+    struct job job;
+
+    job_init(&job, 4, "127.0.0.1");
+    job_run(&job, fails_before_wiring);
+    expect_all(&job, RINGRED_ENOMEM, "rank 1 has no memory for this test");
+    job_done(&job);
+}
+
+/* The nth allocation fails in one of two ranks: both end, nothing stays open. */
+static int out_of_memory(struct job *job, int i, struct job_rank *me)
+{
+    if (i == (int)job->at[0].numbers[1])
+        rr_alloc_fail_after(job->at[0].numbers[2], false);
+    int rc = whole_life(job, i, me);
+    me->numbers[3] = rr_alloc_count();
+    return rc;
+}
+
+static void test_any_allocation_may_fail(void **state)
+{
+    (void)state;
+    for (int size = 1; size <= 2; size++)
+        for (int victim = 0; victim < size; victim++) {
+            bool failed = true;
+            for (long nth = 1; failed; nth++) {
+                struct job job;
+                job_init(&job, size, "127.0.0.1");
+                job.seconds = 0.2; /* that the other waits where the victim never came */
+                job.at[0].numbers[1] = victim;
+                job.at[0].numbers[2] = nth;
+                job_run(&job, out_of_memory);
+                failed = job.at[victim].code < 0;
+                assert_true(nth < 40);
+                for (int i = 0; i < size; i++) {
+                    assert_int_equal(job.at[i].fds_before, job.at[i].fds_after);
+                    assert_int_equal(job.at[i].code < 0, failed);
+                }
+                if (failed)
+                    assert_int_equal(job.at[victim].code, RINGRED_ENOMEM);
+                job_done(&job);
+            }
+        }
+}
+
+/* ---- strangers ---- */
+
+static int connect_to(int port)
+{
+    struct rr_address a = { .family = RR_FAMILY_IP4, .port = (uint16_t)port, .ip = { 127, 0, 0, 1 } };
+    struct sockaddr_storage s;
+    socklen_t n = rr_address_sock(&a, &s);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    while (connect(fd, (struct sockaddr *)&s, n) < 0) {
+        if (errno != ECONNREFUSED)
+            fail_msg("cannot connect: %s", strerror(errno));
+        close(fd);
+        poll(NULL, 0, 1);
+        fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    }
+    return fd;
+}
+
+#define STRANGERS 70 /* more than a gate holds */
+
+/* Noise, silence, beginnings, and the proofs of another job. */
+static void come_uninvited(int port, int fd[STRANGERS])
+{
+    for (int i = 0; i < STRANGERS; i++) {
+        unsigned char bytes[200];
+        size_t n = 0;
+        fd[i] = connect_to(port);
+        if (i % 4 == 0) {
+            n = sizeof bytes;
+            for (size_t k = 0; k < n; k++)
+                bytes[k] = (unsigned char)(31 * k + 7 * (size_t)i);
+        } else if (i % 4 == 1) {
+            n = 10 + (size_t)i;
+            memset(bytes, 0, sizeof bytes);
+            memcpy(bytes, "ringred\n\1", 9);
+        } else if (i % 4 == 2) { /* a well-formed proof for what it cannot know */
+            memset(bytes, 0, sizeof bytes);
+            memcpy(bytes, "ringred\n\1\0\1\0\1\0\0", 15);
+            n = RR_PROOF_BYTES;
+        }
+        if (n && send(fd[i], bytes, n, MSG_NOSIGNAL) < 0 && errno != EPIPE && errno != ECONNRESET)
+            fail_msg("cannot send: %s", strerror(errno));
+    }
+}
+
+static int second_waits(struct job *job, int i, struct job_rank *me)
+{
+    if (i == 1)
+        job_wait(job);
+    return whole_life(job, i, me);
+}
+
+static void test_strangers_at_the_root_neither_join_nor_stall(void **state)
+{
+    (void)state;
+    struct job job;
+    int fd[STRANGERS], log[2];
+
+    job_init(&job, 2, "127.0.0.1");
+    assert_int_equal(pipe(log), 0);
+    job.log_fd = log[1];
+    job_start(&job, second_waits);
+    close(log[1]);
+    come_uninvited(job.port, fd);
+    job_release(&job);
+    await_line(log[0], "refused a connection from 127.0.0.1:");
+    job_join(&job);
+    check_all_fine(&job);
+    for (int i = 0; i < STRANGERS; i++)
+        close(fd[i]);
+    close(log[0]);
+    job_done(&job);
+}
+
+static int wires_when_told(struct job *job, int i, struct job_rank *me)
+{
+    struct rr_boot *boot;
+
+    RR_TRY(job_open(job, i, me, &boot));
+    me->numbers[1] = boot->entry[i].address[0].port;
+    __atomic_store_n(&me->numbers[0], 1, __ATOMIC_RELEASE);
+    job_wait(job);
+    int rc = use(boot, job->size[i], job->rank[i], me);
+    rr_boot_close(boot);
+    return rc;
+}
+
+static void test_strangers_at_data_listeners_neither_join_nor_stall(void **state)
+{
+    (void)state;
+    struct job job;
+    int fd[2][STRANGERS];
+
+    job_init(&job, 3, "127.0.0.1");
+    job_start(&job, wires_when_told);
+    for (int i = 1; i < 3; i++) {
+        while (!__atomic_load_n(&job.at[i].numbers[0], __ATOMIC_ACQUIRE))
+            poll(NULL, 0, 1);
+        come_uninvited((int)job.at[i].numbers[1], fd[i - 1]);
+    }
+    job_release(&job);
+    job_join(&job);
+    check_all_fine(&job);
+    for (int i = 0; i < STRANGERS; i++) {
+        close(fd[0][i]);
+        close(fd[1][i]);
+    }
+    job_done(&job);
+}
+
+static int patient_with_key(struct job *job, int i, struct job_rank *me)
+{
+    job->seconds = i == 0 ? 0.7 : 60; /* the one with the wrong key need not wait for its deadline */
+    return whole_life(job, i, me);
+}
+
+static void test_another_key_is_refused_and_told(void **state)
+{
+    (void)state;
+    struct job job;
+
+    job_init(&job, 2, "127.0.0.1");
+    job.key[1] = "not the key of this job";
+    job_run(&job, patient_with_key);
+    assert_int_equal(job.at[1].code, RINGRED_EAUTH);
+    assert_non_null(strstr(job.at[1].why.text, "different keys"));
+    assert_int_equal(job.at[0].code, RINGRED_EAUTH);
+    assert_non_null(strstr(job.at[0].why.text, "rank 1 never arrived"));
+    assert_non_null(strstr(job.at[0].why.text, "said to be rank 1: another key"));
+    job_done(&job);
+}
+
+static void test_a_job_without_a_key_meets_with_one_warning(void **state)
+{
+    (void)state;
+    struct job job;
+    int log[2];
+
+    job_init(&job, 2, "127.0.0.1");
+    job.key[0] = job.key[1] = NULL;
+    assert_int_equal(pipe(log), 0);
+    job.log_fd = log[1];
+    job_start(&job, whole_life);
+    close(log[1]);
+    await_line(log[0], "no key was given");
+    job_join(&job);
+    check_all_fine(&job);
+    close(log[0]);
+    job_done(&job);
+}
+
+static void test_another_version_at_the_root_is_named(void **state)
+{
+    (void)state;
+    struct job job;
+    unsigned char greeting[RR_GREETING_BYTES] = "ringred\n\x2a";
+
+    job_init(&job, 1, "127.0.0.1");
+    job.rank[0] = 1;
+    job.size[0] = 2;
+    assert_int_equal(listen(job.holder, 8), 0);
+    job_start(&job, whole_life);
+    int fd = accept(job.holder, NULL, NULL);
+    assert_int_equal(send(fd, greeting, sizeof greeting, MSG_NOSIGNAL), sizeof greeting);
+    job_join(&job);
+    expect_all(&job, RINGRED_EVERSION, "wire version 42, this library version 1");
+    close(fd);
+    job_done(&job);
+}
+
+static void test_another_version_that_comes_is_named_in_the_end(void **state)
+{
+    (void)state;
+    struct job job;
+
+    job_init(&job, 1, "127.0.0.1");
+    job.size[0] = 2;
+    job.seconds = 0.7;
+    job_start(&job, whole_life);
+    int fd = connect_to(job.port);
+    assert_int_equal(send(fd, "ringred\n\x2a\0", 10, MSG_NOSIGNAL), 10);
+    job_join(&job);
+    expect_all(&job, RINGRED_EVERSION, "another wire version (42, here 1)");
+    close(fd);
+    job_done(&job);
+}
+
+/* ---- torchrun, whose store holds MASTER_PORT ---- */
+
+static void test_torchrun_ranks_meet_beside_the_store(void **state)
+{
+    (void)state;
+    for (int agent = 0; agent < 2; agent++) {
+        static char text[3][64], port[64];
+        struct job job;
+        job_init(&job, 3, "127.0.0.1");
+        assert_int_equal(listen(job.holder, 64), 0); /* a store that does not speak first */
+        snprintf(port, sizeof port, "MASTER_PORT=%d", job.port);
+        for (int i = 0; i < 3; i++) {
+            snprintf(text[i], sizeof text[i], "RANK=%d", i);
+            const char *variables[] = { text[i], "WORLD_SIZE=3", "MASTER_ADDR=127.0.0.1", port,
+                                        "TORCHELASTIC_RUN_ID=test",
+                                        agent ? "TORCHELASTIC_USE_AGENT_STORE=True" : NULL };
+            memcpy(job.variables[i], variables, sizeof variables);
+        }
+        job_run(&job, several_lives);
+        check_all_fine(&job);
+        job_done(&job);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_any_number_of_ranks_meets_and_wires),
+        cmocka_unit_test(test_a_root_on_ipv6_and_one_with_a_name),
+        cmocka_unit_test(test_the_same_processes_meet_again_and_again),
+        cmocka_unit_test(test_ranks_meet_by_a_unique_id),
+        cmocka_unit_test(test_an_exchange_may_be_larger_than_sockets_hold),
+        cmocka_unit_test(test_pretended_hosts_are_kept_apart),
+        cmocka_unit_test(test_ranks_started_twice_are_named_to_all),
+        cmocka_unit_test(test_another_size_is_named_to_all),
+        cmocka_unit_test(test_missing_ranks_are_named_to_all_that_are_there),
+        cmocka_unit_test(test_the_most_impatient_rank_decides),
+        cmocka_unit_test(test_nobody_at_the_root_says_where_and_why),
+        cmocka_unit_test(test_a_name_without_an_address_is_told),
+        cmocka_unit_test(test_a_taken_port_names_its_holder),
+        cmocka_unit_test(test_after_a_failure_the_same_processes_can_meet),
+        cmocka_unit_test(test_a_death_during_the_rendezvous_ends_it),
+        cmocka_unit_test(test_a_death_during_wiring_ends_it_everywhere),
+        cmocka_unit_test(test_a_failure_of_one_is_told_to_all),
+        cmocka_unit_test(test_any_allocation_may_fail),
+        cmocka_unit_test(test_strangers_at_the_root_neither_join_nor_stall),
+        cmocka_unit_test(test_strangers_at_data_listeners_neither_join_nor_stall),
+        cmocka_unit_test(test_another_key_is_refused_and_told),
+        cmocka_unit_test(test_a_job_without_a_key_meets_with_one_warning),
+        cmocka_unit_test(test_another_version_at_the_root_is_named),
+        cmocka_unit_test(test_another_version_that_comes_is_named_in_the_end),
+        cmocka_unit_test(test_torchrun_ranks_meet_beside_the_store),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
