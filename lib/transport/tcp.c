@@ -444,18 +444,18 @@ static bool is_drained(struct tcp *t, int peer)
     struct link *l = &t->link[peer];
     ringred_error ignored;
     char drop[4096];
+    ssize_t n;
     int left = 0;
 
     if (l->state == LINK_DEAD || flush_tail(t, peer, &ignored) < 0)
         return true;
     if (l->tail_bytes)
         return false;
-    while (recv(l->fd, drop, sizeof drop, MSG_DONTWAIT) > 0)
-        ;
-    struct tcp_info info = { 0 };
-    socklen_t length = sizeof info;
-    if (getsockopt(l->fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 && info.tcpi_state == TCP_CLOSE)
-        return true; /* the peer closed before us and took what it wanted */
+    do
+        n = recv(l->fd, drop, sizeof drop, MSG_DONTWAIT);
+    while (n > 0);
+    if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
+        return true; /* it needs nothing more, or is gone: what was reset is never acknowledged */
     return ioctl(l->fd, SIOCOUTQ, &left) < 0 || left == 0;
 }
 

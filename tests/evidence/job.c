@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "job.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PATIENCE_NS (120 * RINGRED_SECOND)
+
+static struct job *mine; /* the job that this process is a rank of */
+
+int64_t job_now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * RINGRED_SECOND + t.tv_nsec;
+}
+
+void job_nap_ms(int ms)
+{
+    struct timespec t = { ms / 1000, ms % 1000 * 1000000L };
+
+    nanosleep(&t, NULL);
+}
+
+void job_open(struct job *job, int size, const char *transport)
+{
+    static char setting[64];
+
+    *job = (struct job){ .size = size };
+    snprintf(setting, sizeof setting, "transport=%s", transport);
+    job->settings[0] = setting;
+    job->shared = mmap(NULL, sizeof *job->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (job->shared == MAP_FAILED) {
+        perror("mmap");
+        exit(1);
+    }
+}
+
+void job_fail(int rank, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(mine->shared->said[rank], sizeof mine->shared->said[rank], format, arguments);
+    va_end(arguments);
+    atomic_fetch_add(&mine->shared->failed, 1);
+    _exit(1);
+}
+
+void job_meet(struct job *job, int of)
+{
+    int seen = atomic_fetch_add(&job->shared->meetings, 1) + 1;
+    int want = (seen + of - 1) / of * of;
+    int64_t end = job_now_ns() + PATIENCE_NS;
+
+    while (atomic_load(&job->shared->meetings) < want && job_now_ns() < end)
+        job_nap_ms(1);
+}
+
+ringred_comm *job_join(struct job *job, int which, int rank, int size, const char *const *settings)
+{
+    struct job_shared *s = job->shared;
+    ringred_config config;
+    ringred_error why;
+    ringred_comm *comm;
+
+    ringred_config_init(&config);
+    ringred_error_init(&why);
+    if (rank == 0) {
+        if (ringred_unique_id_create(&s->id[which], &why) < 0)
+            job_fail(rank, "%s", why.text);
+        atomic_store(&s->id_is_there[which], 1);
+    }
+    while (!atomic_load(&s->id_is_there[which]))
+        job_nap_ms(1);
+    config.rank = rank;
+    config.size = size;
+    config.id = &s->id[which];
+    config.settings = settings;
+    config.timeout_ns = job->init_timeout_ns;
+    if (ringred_comm_create(&config, &comm, &why) < 0)
+        job_fail(rank, "%s", why.text);
+    return comm;
+}
+
+void job_start_rank(struct job *job, int rank, job_body body)
+{
+    ringred_comm *comm;
+
+    job->pid[rank] = fork();
+    if (job->pid[rank] != 0)
+        return;
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    mine = job;
+    comm = job_join(job, 0, rank, job->size, job->settings);
+    body(job, comm, rank);
+    _exit(0);
+}
+
+void job_start(struct job *job, job_body body)
+{
+    for (int r = 0; r < job->size; r++)
+        job_start_rank(job, r, body);
+}
+
+bool job_wait(struct job *job, int lost)
+{
+    int64_t end = job_now_ns() + PATIENCE_NS;
+    bool fine = true;
+
+    for (int r = 0; r < job->size; r++) {
+        int status = 0;
+        pid_t pid;
+
+        while ((pid = waitpid(job->pid[r], &status, WNOHANG)) == 0 && job_now_ns() < end)
+            job_nap_ms(1);
+        if (pid == 0) {
+            fprintf(stderr, "rank %d hangs\n", r);
+            kill(job->pid[r], SIGKILL);
+            waitpid(job->pid[r], &status, 0);
+            fine = false;
+        } else if (r != lost && status != 0) {
+            const char *said = job->shared->said[r];
+
+            fprintf(stderr, "rank %d: %s\n", r, *said ? said : "ended without a word");
+            fine = false;
+        }
+    }
+    munmap(job->shared, sizeof *job->shared);
+    return fine;
+}
