@@ -68,6 +68,7 @@ struct ringred_comm {
     pthread_cond_t changed;
     int epoll, wake;            /* what a sleeping owner waits on; wake: an eventfd of our own */
     uint8_t *gone;              /* [ranks] will send no more; the owner's */
+    int vain;                   /* spins that were in vain lately, 0 to 3; the owner's */
     int64_t spin_ns;            /* how long to spin or yield before sleeping */
 
     ringred_error fault;        /* what broke it; then never changed */
@@ -113,11 +114,12 @@ int rr_comm_refuse(ringred_comm *comm, int code, const char *format, ...) RR_PRI
 /* ---- waiting (wait.c) ---- */
 struct rr_waiter {
     int64_t since_ns, look_ns;  /* when it began to wait in vain; when to look after the peers next */
-    int64_t probe_ns;
+    int64_t probe_ns, last_ns;  /* when to ask the peers next; the clock's last reading */
     uint32_t turns;
 };
 /* After a turn in which nothing moved: spins, yields or sleeps, and looks after the peers now and then.
  * PENDING; 0: the run ended meanwhile; < 0: failed, why written; ETIMEOUT: the deadline is over. */
+void rr_wait_ended(ringred_comm *comm, struct rr_waiter *w); /* something moved */
 int rr_wait_turn(ringred_comm *comm, struct rr_waiter *w, struct rr_run *run, int64_t deadline_ns,
                  ringred_error *why);
 int64_t rr_comm_describe(ringred_comm *comm, const char *collective, uint64_t bytes, char *text,

@@ -78,13 +78,13 @@ static int drive(ringred_comm *c, const struct ringred_request *until, int64_t d
             if (rc == RINGRED_ETIMEOUT)
                 return rc;
         } else if (moved) {
-            w = (struct rr_waiter){ 0 };
+            rr_wait_ended(c, &w);
         }
         if (rc == 0) {
             end_head(c, q, 0);
+            rr_wait_ended(c, &w);
             if (q == until)
                 return 0;
-            w = (struct rr_waiter){ 0 };
         } else if (rc < 0) {
             (void)rr_comm_break(c, &why); /* every request reads what counts from the communicator */
             break;

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Waiting. Spin (or yield, where ranks outnumber CPUs) for a short while, then sleep on one epoll set
- * that everything which can end the wait is in: the mates' doorbell, their processes, the sockets, and
- * our own wake-up. The peers' health is looked after now and then, and before and after each sleep. */
+/* Waiting: spin, then give way (sched_yield), then sleep on one epoll set that everything which can end
+ * the wait is in: the mates' doorbell, their processes, the sockets, and our own wake-up. Spinning is
+ * right only while the rank that we wait for has a CPU of its own. That is not so where ranks outnumber
+ * CPUs, and not when other jobs push two ranks onto one CPU, which nobody tells us: so a spin that was
+ * in vain makes the next ones short, until one succeeds. The peers' health is looked after now and
+ * then, and before each sleep. */
 #include "core/core.h"
 
 #include <sched.h>
@@ -10,7 +13,10 @@
 #define LOOK_NS 5000000       /* between two looks at the peers' health while spinning */
 #define PROBE_NS 100000000    /* waited for so long: ask the peers what they are doing */
 #define SLEEP_MS 100          /* the longest sleep: every loss of a wake-up is bounded by it */
-#define CLOCK_TURNS 64        /* turns between two readings of the clock */
+#define SPIN_TURNS 16         /* turns of spinning, about 20 us, before giving way */
+#define SHORT_TURNS 1         /* where spinning was in vain lately */
+#define HOGGED_NS 100000      /* a yield that takes longer was a bad idea */
+#define CLOCK_TURNS 8         /* turns between two readings of the clock */
 
 /* What the peers' kernels and the host's verdict say. */
 static int look(ringred_comm *c, const struct rr_run *run, ringred_error *why)
@@ -57,19 +63,42 @@ static int sleep_turn(ringred_comm *c, struct rr_waiter *w, struct rr_run *run, 
     return rc;
 }
 
+void rr_wait_ended(ringred_comm *c, struct rr_waiter *w)
+{
+    if (w->turns > SPIN_TURNS)
+        c->vain = c->vain < 3 ? c->vain + 1 : 3;
+    else if (w->turns <= SHORT_TURNS && c->vain)
+        c->vain--;
+    *w = (struct rr_waiter){ 0 };
+}
+
+/* false: spinning is of no use now. */
+static bool spin(ringred_comm *c, const struct rr_waiter *w)
+{
+    uint32_t spins = c->crowded ? 0 : c->vain > 1 ? SHORT_TURNS : SPIN_TURNS;
+
+    if (w->turns >= spins)
+        return false;
+    rr_pause();
+    return true;
+}
+
 int rr_wait_turn(ringred_comm *c, struct rr_waiter *w, struct rr_run *run, int64_t deadline_ns,
                  ringred_error *why)
 {
-    if (c->crowded)
+    bool spun = spin(c, w);
+
+    if (!spun)
         sched_yield();
-    else
-        rr_pause();
-    if (++w->turns % (c->crowded ? 4 : CLOCK_TURNS))
+    if (++w->turns % CLOCK_TURNS && spun)
         return RINGRED_PENDING;
 
-    int64_t now = rr_now_ns();
+    int64_t now = rr_now_ns(), passed = now - w->last_ns;
+    w->last_ns = now;
     if (!w->since_ns) {
-        *w = (struct rr_waiter){ now, now + LOOK_NS, now + PROBE_NS, w->turns };
+        w->since_ns = now;
+        w->look_ns = now + LOOK_NS;
+        w->probe_ns = now + PROBE_NS;
         return RINGRED_PENDING;
     }
     if (now >= deadline_ns)
@@ -78,13 +107,15 @@ int rr_wait_turn(ringred_comm *c, struct rr_waiter *w, struct rr_run *run, int64
         c->engine.links->ops->probe(c->engine.links, &run->ask);
         w->probe_ns = now + 10 * PROBE_NS;
     }
-    bool tired = now - w->since_ns >= c->spin_ns;
+    /* a yield that took long went to somebody with much to do: asleep, we are preferred on waking */
+    bool tired = now - w->since_ns >= c->spin_ns || (!spun && passed > HOGGED_NS);
     if (now >= w->look_ns || tired) {
         RR_TRY(look(c, run, why));
         w->look_ns = now + LOOK_NS;
     }
     if (!tired)
         return RINGRED_PENDING;
-    w->turns = c->crowded ? 3u : CLOCK_TURNS - 1; /* after a sleep: one turn, then the clock again */
-    return sleep_turn(c, w, run, now, deadline_ns, why);
+    int rc = sleep_turn(c, w, run, now, deadline_ns, why);
+    w->last_ns = rr_now_ns();
+    return rc;
 }

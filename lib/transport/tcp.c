@@ -22,6 +22,8 @@
 #define READ_ROOM 8192 /* bytes read ahead: several small frames in one call */
 #define DIRECT 4096    /* payloads above it are read straight to where they belong */
 #define TAIL_ROOM 2048 /* control frames that wait for their turn */
+#define ASKED 16       /* operations whose text is remembered */
+#define HUNT_NS 1000000000
 
 enum link_state { LINK_DOWN, LINK_UP, LINK_LEFT, LINK_DEAD };
 
@@ -44,6 +46,9 @@ struct link {
     unsigned char room[READ_ROOM];
     size_t lo, hi;
     bool framed;                /* the header of the frame under way has been taken */
+    int64_t hunt_until_ns;      /* the peer is out of step: data is dropped until it says why */
+    size_t drop;                /* bytes of a frame's payload that are still to be dropped */
+    struct rr_ask strange;      /* what it sent instead of what was due */
 };
 
 struct tcp {
@@ -52,6 +57,7 @@ struct tcp {
     const struct rr_log *log;
     char congestion[32];
     struct link *link;          /* [ranks] */
+    struct rr_ask asked[ASKED]; /* what this rank asked for lately, by sequence */
 };
 
 static struct tcp *self(struct rr_transport *t)
@@ -118,6 +124,22 @@ static void queue_control(struct tcp *t, int peer, const struct rr_frame *f, con
         (void)flush_tail(t, peer, &ignored); /* a lost peer is found when it is needed */
 }
 
+static void remember(struct tcp *t, const struct rr_ask *ask)
+{
+    struct rr_ask *slot = &t->asked[ask->sequence % ASKED];
+
+    if (slot->sequence != ask->sequence)
+        *slot = *ask;
+}
+
+/* What this rank asked for in the operation that a peer speaks of; NULL: too long ago, or not yet. */
+static const struct rr_ask *recall(const struct tcp *t, const struct rr_ask *theirs)
+{
+    const struct rr_ask *slot = &t->asked[theirs->sequence % ASKED];
+
+    return slot->sequence && (uint32_t)slot->sequence == (uint32_t)theirs->sequence ? slot : NULL;
+}
+
 static void start_frame(struct tcp *t, struct link *l, const struct rr_move *m)
 {
     struct rr_frame f = { .kind = RR_FRAME_DATA,
@@ -125,7 +147,7 @@ static void start_frame(struct tcp *t, struct link *l, const struct rr_move *m)
                           .slot = m->slot,
                           .segment = m->segment,
                           .ask = *m->ask };
-    (void)t;
+    remember(t, m->ask);
     rr_frame_write(&f, l->head);
     l->sent = 0;
     l->sending = m;
@@ -202,8 +224,7 @@ static int peer_told(struct tcp *t, int peer, const struct rr_frame *f, ringred_
 }
 
 /* Handles the control frame at the front of the room, which has it whole. */
-static int control(struct tcp *t, int peer, const struct rr_frame *f, const struct rr_ask *mine,
-                   ringred_error *why)
+static int control(struct tcp *t, int peer, const struct rr_frame *f, ringred_error *why)
 {
     struct link *l = &t->link[peer];
     int rc = 0;
@@ -214,16 +235,15 @@ static int control(struct tcp *t, int peer, const struct rr_frame *f, const stru
     } else if (f->kind == RR_FRAME_BYE) {
         l->state = LINK_LEFT;
         l->left_after = f->ask.sequence;
-    } else if (mine && (uint32_t)mine->sequence == (uint32_t)f->ask.sequence) {
-        rc = rr_ask_compare(mine, t->me, &f->ask, peer, why);
+    } else if (recall(t, &f->ask)) {
+        rc = rr_ask_compare(recall(t, &f->ask), t->me, &f->ask, peer, why);
     }
     l->lo += f->length;
     return rc;
 }
 
 /* Takes control frames off the front; 0 when a data header is there, read but not taken. */
-static int next_header(struct tcp *t, int peer, const struct rr_ask *mine, struct rr_frame *f,
-                       ringred_error *why)
+static int next_header(struct tcp *t, int peer, struct rr_frame *f, ringred_error *why)
 {
     struct link *l = &t->link[peer];
 
@@ -234,7 +254,7 @@ static int next_header(struct tcp *t, int peer, const struct rr_ask *mine, struc
             if (f->kind == RR_FRAME_DATA)
                 return 0;
             if (have >= RR_FRAME_BYTES + f->length) {
-                RR_TRY(control(t, peer, f, mine, why));
+                RR_TRY(control(t, peer, f, why));
                 continue;
             }
         }
@@ -244,20 +264,61 @@ static int next_header(struct tcp *t, int peer, const struct rr_ask *mine, struc
     }
 }
 
+/* Drops data until the peer has said what it thinks is wrong, or has had time enough to. */
+static int hunt(struct tcp *t, int peer, const struct rr_ask *mine, ringred_error *why)
+{
+    struct link *l = &t->link[peer];
+    struct rr_frame f;
+
+    for (;;) {
+        size_t have = l->hi - l->lo, k = have < l->drop ? have : l->drop;
+        l->lo += k;
+        l->drop -= k;
+        int rc = l->drop ? fill(t, peer, why) : next_header(t, peer, &f, why);
+        if (rc == RINGRED_PENDING && rr_now_ns() >= l->hunt_until_ns)
+            return rr_ask_out_of_step(mine, t->me, &l->strange, peer, why);
+        if (rc)
+            return rc;
+        if (!l->drop) {
+            l->lo += RR_FRAME_BYTES;
+            l->drop = f.length;
+        }
+    }
+}
+
+/* The peer's next data belongs to another operation than mine. Either its text of mine differs, and
+ * both are known here, or the peer has to say what it did in mine: ask, and wait for its answer. */
+static int out_of_step(struct tcp *t, const struct rr_move *m, const struct rr_frame *f, size_t taken,
+                       ringred_error *why)
+{
+    struct link *l = &t->link[m->peer];
+    const struct rr_ask *before = recall(t, &f->ask);
+    const struct rr_frame ask = { .kind = RR_FRAME_ASK, .ask = *m->ask };
+
+    if (before && (uint32_t)before->sequence != (uint32_t)m->ask->sequence)
+        RR_TRY(rr_ask_compare(before, t->me, &f->ask, m->peer, why));
+    l->strange = f->ask;
+    l->hunt_until_ns = rr_now_ns() + HUNT_NS;
+    l->drop = f->length - taken;
+    queue_control(t, m->peer, &ask, "");
+    return hunt(t, m->peer, m->ask, why);
+}
+
 /* Is the data frame the one that the plan wants next? */
 static int expect(struct tcp *t, const struct rr_move *m, const struct rr_frame *f,
                   ringred_error *why)
 {
-    if ((uint32_t)f->ask.sequence == (uint32_t)m->ask->sequence) {
-        RR_TRY(rr_ask_compare(m->ask, t->me, &f->ask, m->peer, why));
-        if (f->slot == m->slot && f->segment == m->segment && f->length == m->length)
-            return 0;
-        return rr_fail(why, RINGRED_EWIRE, m->peer, 0,
-                       "rank %d sent slot %u, segment %u, %u bytes where slot %u, segment %u, %zu "
-                       "bytes were due", m->peer, f->slot, f->segment, f->length, m->slot,
-                       m->segment, m->length);
-    }
-    return rr_ask_out_of_step(m->ask, t->me, &f->ask, m->peer, why);
+    RR_TRY(rr_ask_compare(m->ask, t->me, &f->ask, m->peer, why));
+    if (f->slot == m->slot && f->segment == m->segment && f->length == m->length)
+        return 0;
+    return rr_fail(why, RINGRED_EWIRE, m->peer, 0,
+                   "rank %d sent slot %u, segment %u, %u bytes where slot %u, segment %u, %zu bytes "
+                   "were due", m->peer, f->slot, f->segment, f->length, m->slot, m->segment, m->length);
+}
+
+static bool is_in_step(const struct rr_move *m, const struct rr_frame *f)
+{
+    return (uint32_t)f->ask.sequence == (uint32_t)m->ask->sequence;
 }
 
 /* A large payload whose header has not come yet: header and payload in one call. */
@@ -291,8 +352,10 @@ static int read_both(struct tcp *t, struct rr_move *m, ringred_error *why)
         l->hi += extra;
         return 0;
     }
-    RR_TRY(expect(t, m, &f, why));
     l->lo = l->hi = 0;
+    if (!is_in_step(m, &f))
+        return out_of_step(t, m, &f, extra, why);
+    RR_TRY(expect(t, m, &f, why));
     l->framed = true;
     m->done = extra;
     return 0;
@@ -303,16 +366,19 @@ static int take_header(struct tcp *t, struct rr_move *m, ringred_error *why)
     struct link *l = &t->link[m->peer];
     struct rr_frame f;
 
+    remember(t, m->ask);
     if (m->length > DIRECT && l->lo == l->hi) {
         int rc = read_both(t, m, why);
         if (rc || l->framed)
             return rc;
     }
-    int rc = next_header(t, m->peer, m->ask, &f, why);
+    int rc = next_header(t, m->peer, &f, why);
     if (rc)
         return rc;
-    RR_TRY(expect(t, m, &f, why));
     l->lo += RR_FRAME_BYTES;
+    if (!is_in_step(m, &f))
+        return out_of_step(t, m, &f, 0, why);
+    RR_TRY(expect(t, m, &f, why));
     l->framed = true;
     return 0;
 }
@@ -324,6 +390,8 @@ static int tcp_recv(struct rr_transport *base, struct rr_move *m, ringred_error 
 
     if (RR_UNLIKELY(l->state == LINK_DEAD || (l->state == LINK_LEFT && l->lo == l->hi)))
         return lost(t, m->peer, l->system, why);
+    if (RR_UNLIKELY(l->hunt_until_ns != 0))
+        return hunt(t, m->peer, m->ask, why);
     if (!l->framed) {
         int rc = take_header(t, m, why);
         if (rc)
@@ -356,14 +424,15 @@ static int tcp_check(struct rr_transport *base, const struct rr_ask *ask, uint8_
 {
     struct tcp *t = self(base);
 
+    remember(t, ask);
     for (int peer = 0; peer < t->ranks; peer++) {
         struct link *l = &t->link[peer];
         ringred_error seen;
         struct rr_frame f;
         if (l->state == LINK_UP && !l->sending)
             (void)flush_tail(t, peer, &seen); /* a lost peer is marked by it */
-        if (l->state == LINK_UP && !l->framed) {
-            int rc = next_header(t, peer, ask, &f, &seen);
+        if (l->state == LINK_UP && !l->framed && !l->hunt_until_ns) {
+            int rc = next_header(t, peer, &f, &seen);
             if (rc < 0 && l->state == LINK_UP) {
                 *why = seen;
                 return rc;
