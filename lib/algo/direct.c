@@ -86,8 +86,8 @@ static int gather(struct rr_builder *b, const struct rr_exchange *e, const struc
         rr_lag(b, send, 1);
         rr_lag(b, recv, 1);
         rr_after(b, send, x->sum, 0);
-        /* in place, these are the bytes that went to `from` in the first round */
-        rr_after(b, recv, x->send0 + 2 * (g->n - j - 1), 0);
+        if (e->in[from].place == RR_IN) /* in place, the bytes that went to `from` in the first round */
+            rr_after(b, recv, x->send0 + 2 * (g->n - j - 1), 0);
         if (j == 1)
             first = send;
     }

@@ -78,7 +78,8 @@ RR_BUILDER(rr_build_hier_broadcast)
     return rr_plan_finish(b, plan);
 }
 
-/* Nobody but the leader needs to see the others' ARRIVED: its LEFT says that it has. */
+/* Nobody but the leader needs to see all ARRIVED: its LEFT says that it has. Its own tells the others
+ * early that they are in the same call. */
 RR_BUILDER(rr_build_hier_barrier)
 {
     struct rr_group g;
@@ -97,7 +98,9 @@ RR_BUILDER(rr_build_hier_barrier)
     if (g.n > 1)
         ready = rr_add_signal(b, RR_ARRIVED);
     if (me != leader[host]) {
-        rr_after(b, rr_add_await(b, RR_LEFT, &leader[host], 1), ready, 0);
+        int await = rr_add_await(b, RR_ARRIVED, &leader[host], 1);
+        rr_after(b, await, ready, 0);
+        rr_after(b, rr_add_await(b, RR_LEFT, &leader[host], 1), await, 0);
         return rr_plan_finish(b, plan);
     }
     if (g.n > 1) { /* the leader is the lowest rank, so the others follow it */

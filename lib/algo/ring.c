@@ -57,7 +57,7 @@ static void ring_steps(struct ring *r)
 {
     int last = r->n - 2, got = 0;
 
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2 && i <= last; i++)
         r->temp[i] = rr_builder_temp(r->b, block(r, RR_OUT, 0));
     for (int h = 0; h <= last; h++) {
         add_hop(r, h);

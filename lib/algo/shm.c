@@ -73,7 +73,6 @@ struct rr_published rr_shm_publish(struct rr_builder *b, const struct rr_group *
     else
         last = in.first = copy_in_whole(b, g, RR_PRIVATE_IN);
     in.await = arrive(b, g, last);
-    rr_after(b, in.first, in.await, W);
     return in;
 }
 
@@ -110,7 +109,7 @@ int rr_shm_collect(struct rr_builder *b, const struct rr_group *g, struct rr_pub
         rr_after(b, copy, before, 0);
         before = copy;
     }
-    rr_after(b, in.first, before, W);
+    rr_after(b, in.first, before, W); /* and thereby both awaits */
     return signal;
 }
 
@@ -141,8 +140,7 @@ RR_BUILDER(rr_build_shm_oneshot)
         sources[r] = rr_span_whole(r == me ? RR_IN : RR_STAGE, r);
     int sum = rr_add_reduce(b, sources, g.n, &out, 1, RR_DIVIDE);
     rr_after(b, sum, await, 0);
-    rr_after(b, copy, await, W);
-    rr_after(b, copy, sum, W);
+    rr_after(b, copy, sum, W); /* and thereby the await */
     return rr_plan_finish(b, plan);
 }
 

@@ -70,23 +70,55 @@ static uint64_t memory_of(const struct check *k, const struct instance *i, const
     return call << 48 | (uint64_t)w->memory << 46 | (uint64_t)w->rank << 28 | (uint64_t)w->index << 10 | slot;
 }
 
-/* A vector of another rank may be touched between its ARRIVED and its end. */
-static int ask_owner(struct check *k, const struct instance *i, const struct rr_where *w)
+/* The step that sees `peer` in the call; there it learns where its vectors are. -1: none. */
+static int64_t meeting(const struct rr_plan *p, int peer)
 {
-    struct rr_question q = { .about = "the owner of the vector has not arrived" };
-    const struct rr_plan *p = k->g.call[i->call].m->c->plan[w->rank];
+    for (uint32_t x = 0; x < p->steps; x++)
+        for (uint32_t i = 0; i < p->step[x].peers; i++)
+            if (p->step[x].counter == RR_ARRIVED && p->peer[p->step[x].peer0 + i] == peer)
+                return x;
+    return -1;
+}
 
-    int64_t arrived = rr_graph_signal(p, RR_ARRIVED);
-    if (arrived < 0)
-        return rr_fail(k->why, RINGRED_EINTERNAL, i->rank, 0, "rank %d touches a vector of rank %d, which never arrives",
-                       i->rank, w->rank);
-    q.a_out = rr_graph_out(&k->g, i->call, w->rank, (uint32_t)arrived, 0);
+/* Nothing of another rank is touched before it is known to have arrived. */
+static int ask_arrival(struct check *k, const struct instance *i, int peer)
+{
+    const struct rr_plan *p = k->g.call[i->call].m->c->plan[i->rank];
+    struct rr_question q = { .about = "there it learns where the other's memory is" };
+    int64_t met = meeting(p, peer);
+
+    if (met < 0)
+        return rr_fail(k->why, RINGRED_EINTERNAL, i->rank, 0, "rank %d touches memory of rank %d, which it never meets",
+                       i->rank, peer);
+    q.a_out = rr_graph_out(&k->g, i->call, i->rank, (uint32_t)met, 0);
     q.b_in = rr_graph_in(&k->g, i->call, i->rank, i->step, i->segment);
-    RR_TRY(rr_questions_add(&k->q, q));
-    q.a_out = rr_graph_out(&k->g, i->call, i->rank, i->step, i->segment);
-    q.b_in = rr_graph_end(&k->g, i->call, w->rank);
-    q.about = "the owner of the vector may have left";
     return rr_questions_add(&k->q, q);
+}
+
+/* A vector of another rank is the caller's again when that rank's call ends. */
+static int ask_departure(struct check *k, const struct instance *i, int owner)
+{
+    struct rr_question q = { .about = "the owner of the vector may have left" };
+
+    q.a_out = rr_graph_out(&k->g, i->call, i->rank, i->step, i->segment);
+    q.b_in = rr_graph_end(&k->g, i->call, owner);
+    return rr_questions_add(&k->q, q);
+}
+
+/* What a span takes for granted about other ranks: `all` of the host, if it is left out when they all
+ * have windows. */
+static int ask_others(struct check *k, const struct instance *i, const struct rr_step *x,
+                      const struct rr_span *s, bool write)
+{
+    const struct rr_model *m = k->g.call[i->call].m;
+    bool all = write && s->place == RR_STAGE && (x->flags & RR_PRIVATE_OUT);
+
+    if (s->place == RR_TEMP || i->segment > 0) /* later segments come later */
+        return 0;
+    for (int r = 0; r < m->c->ranks; r++)
+        if (r != i->rank && (r == s->rank || (all && m->host[r] == m->host[i->rank])))
+            RR_TRY(ask_arrival(k, i, r));
+    return 0;
 }
 
 static int add_span(struct check *k, const struct instance *i, uint32_t span, bool write)
@@ -96,11 +128,12 @@ static int add_span(struct check *k, const struct instance *i, uint32_t span, bo
     const struct rr_cut *cut = rr_model_cut(c->m, i->rank, span, 0);
     struct rr_where w;
 
+    RR_TRY(ask_others(k, i, x, &c->m->c->plan[i->rank]->span[span], write));
     RR_TRY(rr_model_where(c->m, i->rank, x, span, write, &w, k->why));
     if (w.memory == RR_NOWHERE || cut->lo == cut->hi)
         return 0;
     if (w.memory == RR_VECTOR && w.rank != i->rank)
-        RR_TRY(ask_owner(k, i, &w));
+        RR_TRY(ask_departure(k, i, w.rank));
     struct access a = { .memory = memory_of(k, i, &w), .segment = c->first_segment + i->segment,
                         .lo = cut->lo, .hi = cut->hi, .write = write };
     a.in = rr_graph_in(&k->g, i->call, i->rank, i->step, i->segment);

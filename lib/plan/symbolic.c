@@ -387,6 +387,25 @@ static int temp_cells(struct run *run, struct target t, const struct rr_where *w
     return 0;
 }
 
+/* Has the rank seen the others arrive whose memory or windows decide what a span means? */
+static bool has_met(const struct run *run, struct target t, uint32_t span, bool write)
+{
+    const struct rank *k = &run->rank[t.rank];
+    const struct rr_span *s = &k->plan->span[span];
+    const struct rr_step *x = &k->plan->step[t.step];
+
+    if (s->place == RR_TEMP)
+        return true;
+    if (s->rank != t.rank)
+        return k->arrived[s->rank];
+    if (s->place != RR_STAGE || !write || !(x->flags & RR_PRIVATE_OUT))
+        return true;
+    for (int r = 0; r < run->c->ranks; r++)
+        if (r != t.rank && run->m.host[r] == run->m.host[t.rank] && !k->arrived[r])
+            return false;
+    return true;
+}
+
 /* The cells that a span means; *cells = NULL where it is switched off. */
 static int cells_of(struct run *run, struct target t, uint32_t span, bool write, struct cell **cells,
                     uint32_t *pieces)
@@ -396,6 +415,8 @@ static int cells_of(struct run *run, struct target t, uint32_t span, bool write,
     const struct rr_cut *cut = rr_model_cut(&run->m, t.rank, span, segment);
     struct rr_where w;
 
+    if (!has_met(run, t, span, write))
+        return wrong(run, t, "touches memory of a rank that has not arrived");
     RR_TRY(rr_model_where(&run->m, t.rank, &k->plan->step[t.step], span, write, &w, run->why));
     *pieces = cut->pieces;
     *cells = NULL;
@@ -407,8 +428,6 @@ static int cells_of(struct run *run, struct target t, uint32_t span, bool write,
     }
     if (w.memory == RR_TEMPS)
         return temp_cells(run, t, &w, cut, write, cells);
-    if (w.rank != t.rank && !k->arrived[w.rank])
-        return wrong(run, t, "touches memory of a rank that has not arrived");
     if (w.memory == RR_VECTOR) {
         *cells = run->rank[w.rank].vector[w.index] + segment * run->m.pieces[0] + cut->first;
         return 0;

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The builder, blocks, the printer; and every algorithm when memory runs out. */
+#include "plans.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct rr_span in0, out0;
+
+static struct rr_builder *fresh(int ranks, int me)
+{
+    struct rr_builder *b = rr_builder_new(ranks, me, "test");
+
+    assert_non_null(b);
+    in0 = rr_span_whole(RR_IN, me);
+    out0 = rr_span_whole(RR_OUT, me);
+    return b;
+}
+
+static void refuses(struct rr_builder *b)
+{
+    struct rr_plan *plan = NULL;
+
+    assert_int_equal(rr_plan_finish(b, &plan), RINGRED_EINVAL);
+    assert_null(plan);
+}
+
+static void test_builder_refuses_what_makes_no_sense(void **state)
+{
+    struct rr_builder *b;
+    int16_t me = 0, none = 9;
+
+    (void)state;
+    refuses(fresh(2, 2));
+    b = fresh(2, 0);
+    rr_add_send(b, 0, 0, in0); /* to itself */
+    refuses(b);
+    b = fresh(2, 0);
+    rr_add_recv(b, 2, 0, out0);
+    refuses(b);
+    b = fresh(2, 0);
+    rr_add_send(b, 1, 0, rr_span_whole(RR_TEMP, 0)); /* no such temp */
+    refuses(b);
+    b = fresh(2, 0);
+    rr_add_send(b, 1, 0, rr_span_block(in0, 4, 4));
+    refuses(b);
+    b = fresh(2, 0);
+    rr_add_await(b, RR_ARRIVED, &me, 1);
+    refuses(b);
+    b = fresh(2, 0);
+    rr_add_await(b, RR_ARRIVED, &none, 1);
+    refuses(b);
+    b = fresh(2, 0);
+    rr_add_reduce(b, &in0, 0, &out0, 1, 0);
+    refuses(b);
+    b = fresh(2, 0);
+    rr_add_signal(b, RR_LEFT);
+    rr_add_signal(b, RR_LEFT); /* would say it too early */
+    refuses(b);
+}
+
+static void test_builder_refuses_dependencies_that_point_forward(void **state)
+{
+    (void)state;
+    struct rr_builder *b = fresh(2, 0);
+    int a = rr_add_signal(b, RR_ARRIVED), c = rr_add_signal(b, RR_LEFT);
+    rr_after(b, a, c, 0);
+    refuses(b);
+
+    b = fresh(2, 0);
+    a = rr_add_signal(b, RR_ARRIVED);
+    rr_after(b, a, a, 0);
+    refuses(b);
+
+    b = fresh(2, 0);
+    rr_after(b, rr_add_signal(b, RR_ARRIVED), 7, 0);
+    refuses(b);
+
+    b = fresh(2, 0); /* in the turn of a segment, one that lags has only done the one before */
+    a = rr_add_send(b, 1, 0, in0);
+    c = rr_add_recv(b, 1, 1, out0);
+    rr_lag(b, a, 1);
+    rr_after(b, c, a, 0);
+    refuses(b);
+}
+
+static int deps_on(const struct rr_plan *p, int step, int on, int *back)
+{
+    int n = 0;
+
+    for (int i = 0; i < p->step[step].deps; i++)
+        if (p->dep[p->step[step].dep + (uint32_t)i].step == on) {
+            *back = p->dep[p->step[step].dep + (uint32_t)i].back;
+            n++;
+        }
+    return n;
+}
+
+static void test_messages_of_a_link_keep_the_order_of_turns(void **state)
+{
+    struct rr_plan *p = NULL;
+    int back = 99;
+
+    (void)state;
+    struct rr_builder *b = fresh(3, 0);
+    int a = rr_add_send(b, 1, 0, in0), other = rr_add_send(b, 2, 0, in0), c = rr_add_send(b, 1, 1, in0);
+    rr_lag(b, c, 1);
+    assert_int_equal(rr_plan_finish(b, &p), 0);
+    assert_int_equal(deps_on(p, c, a, &back), 1);
+    assert_int_equal(back, -1); /* the next segment's first message goes before */
+    assert_int_equal(deps_on(p, a, c, &back), 1);
+    assert_int_equal(back, 2);
+    assert_int_equal(deps_on(p, a, other, &back) + deps_on(p, other, a, &back), 0);
+    assert_true(p->linked && !p->shared && p->most_lag == 1);
+    rr_plan_free(p);
+}
+
+static void test_dependencies_on_one_step_become_one(void **state)
+{
+    struct rr_plan *p = NULL;
+    int back = 99;
+
+    (void)state;
+    struct rr_builder *b = fresh(2, 0);
+    int a = rr_add_copy(b, in0, &out0, 1, 0), c = rr_add_signal(b, RR_ARRIVED);
+    rr_after(b, c, a, 2);
+    rr_after(b, c, a, 0);
+    rr_after(b, c, a, 1);
+    assert_int_equal(rr_plan_finish(b, &p), 0);
+    assert_int_equal(p->deps, 1);
+    assert_int_equal(deps_on(p, c, a, &back), 1);
+    assert_int_equal(back, 0);
+    rr_plan_free(p);
+}
+
+/* ---- blocks ---- */
+
+static void check_blocks(size_t elements, int of, size_t bytes)
+{
+    size_t at = 0, line = bytes < 64 ? 64 / bytes : 1, most = 0;
+    struct rr_span whole = rr_span_whole(RR_IN, 0);
+
+    for (int i = 0; i < of; i++) {
+        struct rr_span s = rr_span_block(whole, i, of);
+        struct rr_range r = rr_block_range((struct rr_range){ 100, 100 + elements }, &s, bytes);
+        assert_int_equal(r.lo, 100 + at);
+        assert_true(r.hi >= r.lo);
+        if (i < of - 1 && r.hi < 100 + elements)
+            assert_int_equal((r.hi - 100) % line, 0);
+        most = r.hi - r.lo > most ? r.hi - r.lo : most;
+        at = r.hi - 100;
+    }
+    struct rr_span s = rr_span_block(whole, 0, of);
+    assert_int_equal(at, elements);
+    assert_int_equal(rr_block_most(elements, s.of, bytes), most);
+}
+
+static void test_blocks_cover_a_segment_without_overlap(void **state)
+{
+    (void)state;
+    for (size_t elements = 0; elements < 300; elements++)
+        for (int of = 1; of < 20; of++) {
+            check_blocks(elements, of, 4);
+            check_blocks(elements, of, 8);
+            check_blocks(elements, of, 64);
+        }
+    check_blocks((size_t)1 << 40, 255, 4);
+}
+
+static void test_blocks_of_blocks_cover_the_block(void **state)
+{
+    (void)state;
+    for (size_t elements = 0; elements < 500; elements += 7)
+        for (int i = 0; i < 3; i++) {
+            struct rr_span block = rr_span_block(rr_span_whole(RR_IN, 0), i, 3);
+            struct rr_range r = rr_block_range((struct rr_range){ 0, elements }, &block, 4);
+            size_t at = r.lo;
+            for (int j = 0; j < 5; j++) {
+                struct rr_span s = rr_span_block(block, j, 5);
+                struct rr_range sub = rr_block_range((struct rr_range){ 0, elements }, &s, 4);
+                assert_int_equal(sub.lo, at);
+                assert_true(sub.hi - sub.lo <= rr_block_most(elements, s.of, 4));
+                at = sub.hi;
+            }
+            assert_int_equal(at, r.hi);
+        }
+}
+
+/* ---- printing ---- */
+
+static void test_printer_writes_a_line_per_step(void **state)
+{
+    char text[4096];
+    struct rr_text t = { .at = text, .room = sizeof text };
+    struct layout l;
+    struct plans p;
+    uint32_t lines = 0;
+
+    (void)state;
+    layout_make(&l, 4, 4);
+    assert_int_equal(plans_build(&p, RR_ALGO_TWOSHOT, &l, 0), 0);
+    rr_plan_print(p.plan[1], &t);
+    assert_true(t.used < sizeof text);
+    for (size_t i = 0; i < t.used; i++)
+        lines += text[i] == '\n';
+    assert_int_equal(lines, p.plan[1]->steps + 1);
+    assert_non_null(strstr(text, "direct two-shot, rank 1 of 4"));
+    assert_non_null(strstr(text, "send   to 2 #0: in(1)[2/4]"));
+    assert_non_null(strstr(text, "divide"));
+    assert_true(rr_plan_bytes(p.plan[1]) > sizeof(struct rr_plan));
+    plans_free(&p);
+}
+
+/* ---- memory ---- */
+
+static void test_builders_survive_every_failing_allocation(void **state)
+{
+    (void)state;
+    for (int a = 0; a < RR_ALGOS; a++) {
+        struct layout l;
+        struct rr_plan *plan = NULL;
+        int n = a == RR_ALGO_COPY ? 1 : 8, rc = RINGRED_ENOMEM;
+        layout_make(&l, n, rr_algo_table[a].shared || n == 1 ? n : 2);
+        for (long nth = 1; rc == RINGRED_ENOMEM; nth++) {
+            rr_alloc_fail_after(nth, nth % 2 == 0);
+            rc = rr_algo_table[a].build(&l.of, n - 1, 0, &plan);
+            rr_alloc_fail_after(0, false);
+            assert_true(nth < 1000);
+        }
+        assert_int_equal(rc, 0);
+        rr_plan_free(plan);
+    }
+}
+
+static void test_provers_survive_every_failing_allocation(void **state)
+{
+    struct layout l;
+    struct plans p;
+    int rc = RINGRED_ENOMEM;
+
+    (void)state;
+    layout_make(&l, 4, 2);
+    assert_int_equal(plans_build(&p, RR_ALGO_HIERARCHICAL, &l, 0), 0);
+    struct rr_case c = case_of(&p, RR_ALGO_HIERARCHICAL, 0, FACTS_MIXED);
+    c.count = 20;
+    c.segment = 4;
+    for (long nth = 1; rc == RINGRED_ENOMEM; nth++) {
+        rr_alloc_fail_after(nth, true);
+        rc = rr_plan_prove(&c, NULL);
+        rr_alloc_fail_after(0, false);
+    }
+    assert_int_equal(rc, 0);
+    rc = RINGRED_ENOMEM;
+    for (long nth = 1; rc == RINGRED_ENOMEM; nth++) {
+        rr_alloc_fail_after(nth, true);
+        rc = rr_plan_hazards(&c, NULL);
+        rr_alloc_fail_after(0, false);
+    }
+    assert_int_equal(rc, 0);
+    plans_free(&p);
+}
+
+static void test_table_names_every_algorithm(void **state)
+{
+    (void)state;
+    for (int a = 0; a < RR_ALGOS; a++) {
+        assert_non_null(rr_algo_table[a].name);
+        assert_non_null(rr_algo_table[a].build);
+        for (int b = 0; b < a; b++)
+            assert_string_not_equal(rr_algo_table[a].name, rr_algo_table[b].name);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_builder_refuses_what_makes_no_sense),
+        cmocka_unit_test(test_builder_refuses_dependencies_that_point_forward),
+        cmocka_unit_test(test_messages_of_a_link_keep_the_order_of_turns),
+        cmocka_unit_test(test_dependencies_on_one_step_become_one),
+        cmocka_unit_test(test_blocks_cover_a_segment_without_overlap),
+        cmocka_unit_test(test_blocks_of_blocks_cover_the_block),
+        cmocka_unit_test(test_printer_writes_a_line_per_step),
+        cmocka_unit_test(test_builders_survive_every_failing_allocation),
+        cmocka_unit_test(test_provers_survive_every_failing_allocation),
+        cmocka_unit_test(test_table_names_every_algorithm),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
