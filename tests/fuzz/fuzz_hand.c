@@ -57,8 +57,10 @@ size_t fuzz_seed(int which, uint8_t *to, size_t room)
     other.rank = 0;
     rr_hand_dial(&dialler, &badge, end[0], 0, INT64_MAX);
     rr_hand_accept(&listener, &other, end[1]);
-    while (rr_hand_step(&listener) > 0 || rr_hand_step(&dialler) > 0)
-        continue;
+    for (int turns = 0; turns < 8; turns++) {
+        (void)rr_hand_step(&listener);
+        (void)rr_hand_step(&dialler);
+    }
     to[0] = (uint8_t)(which == 0);
     to[1] = 0;
     if (which == 0) {
