@@ -560,7 +560,8 @@ static void turn(struct pollfd *polls, struct stream **whose)
         for (int s = 0; s < 2; s++)
             if (job.rank[r].out[s].fd >= 0) {
                 whose[n] = &job.rank[r].out[s];
-                polls[n++] = (struct pollfd){ .fd = whose[n - 1]->fd, .events = POLLIN };
+                polls[n] = (struct pollfd){ .fd = whose[n]->fd, .events = POLLIN };
+                n++;
             }
     (void)poll(polls, (nfds_t)n, left < 0 ? 0 : left > 3600000 ? -1 : (int)left);
     for (int k = 1; k < n; k++)

@@ -125,7 +125,7 @@ static void write_roots(struct rr_reader *r, int count, bool same_net, char *roo
 
     for (int i = 0; i < count; i++) {
         rr_address_read(r, &a);
-        if (a.family != RR_FAMILY_NONE && (!a.loopback || same_net))
+        if (a.family != RR_FAMILY_NONE && a.port && (!a.loopback || same_net))
             rr_text_add(&t, "%s%s", t.used ? "," : "", rr_address_text(&a, text));
     }
 }

@@ -96,7 +96,7 @@ void job_start(struct job *job, job_fn *fn)
         me->code = fn(job, i, me);
         me->took_ns = rr_now_ns() - began;
         me->fds_after = job_fds();
-        _exit(0);
+        exit(0); /* not _exit: leak checkers look then */
     }
 }
 

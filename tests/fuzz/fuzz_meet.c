@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A rendezvous with a peer that has proved itself and then says anything. Byte 0: whether ours is the root;
+ * the rest is what the peer says. Whatever it is, the set-up ends or waits; it does no harm. */
+#include "fuzz.h"
+
+#include "boot/inside.h"
+
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define RANKS 3
+#define TABLE (RR_JOB_BYTES + RANKS * RR_ENTRY_BYTES)
+
+struct room {
+    struct rr_boot boot;
+    struct rr_entry entry[RANKS];
+    struct rr_line line[RANKS + RR_SPARE_LINES];
+    struct pollfd polls[64];
+    unsigned char joins[(RANKS + RR_SPARE_LINES) * RR_JOIN_BYTES], table[TABLE];
+    struct rr_dial dial[RANKS];
+};
+
+static void prepare(struct room *m, bool root, int fd)
+{
+    struct rr_boot *b = &m->boot;
+
+    b->rank = root ? 0 : 1;
+    b->size = RANKS;
+    b->is_root = root;
+    b->deadline_ns = INT64_MAX;
+    b->entry = m->entry;
+    b->line = m->line;
+    b->dial = m->dial;
+    b->lines = root ? RANKS + RR_SPARE_LINES : 1;
+    b->polls = (struct rr_polls){ m->polls, 0, 64, 0 };
+    for (int i = 0; i < b->lines; i++)
+        rr_line_init(&m->line[i], -1, i < RANKS ? i : -1);
+    rr_line_init(&m->line[root ? 1 : 0], fd, root ? 1 : 0);
+    struct rr_exchange x = { .up = RR_FRAME_JOIN, .down = RR_FRAME_TABLE, .ups = m->joins, .mine = m->joins,
+                             .answer = m->table, .up_bytes = RR_JOIN_BYTES, .down_bytes = TABLE };
+    rr_exchange_begin(b, &x);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    struct room *m = calloc(1, sizeof *m);
+    int end[2];
+
+    if (!m || bytes < 1 || sodium_init() < 0 ||
+        socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, end) < 0) {
+        free(m);
+        return 0;
+    }
+    bool root = data[0] & 1;
+    prepare(m, root, end[0]);
+    if (bytes > 1 && send(end[1], data + 1, bytes - 1, MSG_NOSIGNAL) < 0)
+        bytes = 1;
+    close(end[1]);
+    for (int turns = 0; turns < 16 && m->boot.failure.code == 0 && !m->boot.x.done; turns++) {
+        m->boot.polls.wake_ns = 0; /* look, and do not wait */
+        (void)rr_boot_turn(&m->boot);
+    }
+    if (m->boot.x.done && !root) {
+        unsigned char session[RR_JOB_BYTES];
+        (void)rr_table_read(m->table, sizeof m->table, RANKS, session, m->entry);
+    }
+    if (m->boot.failure.code > 0)
+        abort();
+    for (int i = 0; i < m->boot.lines; i++)
+        rr_line_close(&m->line[i]);
+    rr_hand_drop(&m->dial[0].hand);
+    free(m);
+    return 0;
+}
+
+static size_t frame(uint8_t *to, uint32_t kind, uint32_t step, const void *body, size_t bytes)
+{
+    uint64_t n = bytes;
+
+    memcpy(to, &kind, 4);
+    memcpy(to + 4, &step, 4);
+    memcpy(to + 8, &n, 8);
+    if (bytes)
+        memcpy(to + 16, body, bytes);
+    return 16 + bytes;
+}
+
+size_t fuzz_seed(int which, uint8_t *to, size_t room)
+{
+    struct rr_join j = { .size = RANKS, .left_ms = 1000, .entry = { .addresses = 2 } };
+    unsigned char body[TABLE > RR_JOIN_BYTES ? TABLE : RR_JOIN_BYTES] = "session";
+    ringred_error why = { .code = RINGRED_ECONFIG, .rank = 2, .text = "rank 2 was started twice" };
+    size_t n = 1;
+
+    if (room < 8192)
+        return 0;
+    memcpy(j.entry.member.name, "a-host", 7);
+    j.entry.address[0].family = RR_FAMILY_IP4;
+    j.entry.address[1].family = RR_FAMILY_IP6;
+    to[0] = which == 0 || which == 3;
+    switch (which) {
+    case 0:
+        rr_join_write(&j, body);
+        return n + frame(to + n, RR_FRAME_JOIN, 1, body, RR_JOIN_BYTES);
+    case 1:
+        for (int r = 0; r < RANKS; r++)
+            rr_entry_write(&j.entry, body + RR_JOB_BYTES + r * RR_ENTRY_BYTES);
+        n += frame(to + n, RR_FRAME_HERE, 1, NULL, 0);
+        return n + frame(to + n, RR_FRAME_TABLE, 1, body, TABLE);
+    case 2:
+    case 3:
+        rr_fail_write(&why, body);
+        n += frame(to + n, RR_FRAME_UP, 2, NULL, 0);
+        return n + frame(to + n, RR_FRAME_FAIL, 0, body, RR_FAIL_BYTES);
+    default:
+        return 0;
+    }
+}

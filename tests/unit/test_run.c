@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ringred-run: what ranks are given, how their output comes back, and how they end. The path of the tool is
+ * the first argument; the test starts itself as a rank, too. */
+#include "boot/boot.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static const char *tool, *self;
+
+struct run {
+    pid_t pid;
+    int out;             /* both outputs of the tool */
+    char text[1 << 16];  /* what came, as a text */
+    size_t used, total;  /* kept, and all */
+    int status;          /* as a shell would have it */
+};
+
+static void run_start(struct run *r, const char *const *arguments)
+{
+    const char *argv[32] = { tool };
+    int end[2], n = 1;
+
+    memset(r, 0, sizeof *r);
+    while (*arguments)
+        argv[n++] = *arguments++;
+    argv[n] = NULL;
+    assert_int_equal(pipe2(end, O_CLOEXEC), 0);
+    fflush(NULL);
+    r->pid = fork();
+    assert_true(r->pid >= 0);
+    if (r->pid == 0) {
+        dup2(end[1], 1);
+        dup2(end[1], 2);
+        execv(tool, (char **)(uintptr_t)argv);
+        _exit(99);
+    }
+    close(end[1]);
+    r->out = end[0];
+}
+
+/* Reads until the words have come, or with NULL until the end. */
+static void run_read(struct run *r, const char *words)
+{
+    char piece[4096];
+
+    while (!words || !strstr(r->text, words)) {
+        ssize_t n = read(r->out, piece, sizeof piece);
+        if (n <= 0) {
+            if (words)
+                fail_msg("\"%s\" did not come, but: %s", words, r->text);
+            return;
+        }
+        r->total += (size_t)n;
+        if (r->used + (size_t)n < sizeof r->text) {
+            memcpy(r->text + r->used, piece, (size_t)n);
+            r->used += (size_t)n;
+        }
+    }
+}
+
+static void run_wait(struct run *r)
+{
+    int status;
+
+    run_read(r, NULL);
+    close(r->out);
+    assert_int_equal(waitpid(r->pid, &status, 0), r->pid);
+    r->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+#define RUN(r, ...)                                                       \
+    do {                                                                  \
+        run_start(r, (const char *const[]){ __VA_ARGS__, NULL });         \
+        run_wait(r);                                                      \
+    } while (0)
+
+static void expect(const struct run *r, int status, const char *words)
+{
+    if (r->status != status || !strstr(r->text, words))
+        fail_msg("status %d, expected %d and \"%s\": %s", r->status, status, words, r->text);
+}
+
+static struct run r; /* its text is large for a stack */
+
+static void test_ranks_are_told_their_place(void **state)
+{
+    (void)state;
+    RUN(&r, "-n", "3", "sh", "-c",
+        "echo $RINGRED_RANK of $RINGRED_SIZE, $RINGRED_LOCAL_RANK of $RINGRED_LOCAL_SIZE");
+    expect(&r, 0, "[0] 0 of 3, 0 of 3\n");
+    expect(&r, 0, "[1] 1 of 3, 1 of 3\n");
+    expect(&r, 0, "[2] 2 of 3, 2 of 3\n");
+    RUN(&r, "--ranks=5", "--ranks-per-host=2", "--", "sh", "-c",
+        "echo $RINGRED_RANK: $RINGRED_LOCAL_RANK of $RINGRED_LOCAL_SIZE, $RINGRED_RANKS_PER_HOST");
+    expect(&r, 0, "[3] 3: 1 of 2, 2\n");
+    expect(&r, 0, "[4] 4: 0 of 1, 2\n");
+}
+
+static void test_ranks_find_each_other_twice(void **state)
+{
+    (void)state;
+    RUN(&r, "-n", "4", self, "as-rank");
+    for (int i = 0; i < 4; i++) {
+        char words[64];
+        snprintf(words, sizeof words, "[%d] met twice with a key", i);
+        expect(&r, 0, words);
+    }
+}
+
+static void test_the_key_shows_nowhere_but_in_the_pipe(void **state)
+{
+    (void)state;
+    RUN(&r, "-n", "2", "sh", "-c",
+        "test -z \"$RINGRED_KEY$RINGRED_KEY_FILE\" && echo key of $(wc -c <&$RINGRED_KEY_FD) bytes");
+    expect(&r, 0, "[0] key of 32 bytes");
+    expect(&r, 0, "[1] key of 32 bytes");
+}
+
+static void test_variables_are_passed_and_ours_win(void **state)
+{
+    (void)state;
+    RUN(&r, "-n", "1", "-x", "COLOUR=dark blue", "--env", "RINGRED_RANK=7", "sh", "-c",
+        "echo \"$COLOUR, $RINGRED_RANK\"");
+    expect(&r, 0, "[0] dark blue, 0\n");
+}
+
+static void test_the_status_is_that_of_the_first_failure(void **state)
+{
+    (void)state;
+    RUN(&r, "-n", "3", "sh", "-c", "test $RINGRED_RANK = 1 && exit 7; exec sleep 1000");
+    expect(&r, 7, "rank 1 (pid ");
+    expect(&r, 7, "ended with status 7; ending the others");
+    RUN(&r, "-n", "2", "sh", "-c", "test $RINGRED_RANK = 1 && kill -SEGV $$; exec sleep 1000");
+    expect(&r, 128 + SIGSEGV, "rank 1 (pid ");
+    expect(&r, 128 + SIGSEGV, "was killed by signal 11");
+    /* a rank that does not hear SIGTERM, and its children, end all the same */
+    RUN(&r, "-n", "2", "--grace", "0", "sh", "-c",
+        "test $RINGRED_RANK = 1 && exit 3; trap '' TERM; sleep 1000 & sleep 1000");
+    expect(&r, 3, "ended with status 3");
+}
+
+static void test_what_cannot_run_is_named_once(void **state)
+{
+    (void)state;
+    RUN(&r, "-n", "2", "./no/such/program");
+    expect(&r, 127, "ringred-run: cannot run ./no/such/program: No such file or directory\n");
+    RUN(&r, "-n", "2", "/");
+    expect(&r, 126, "cannot run /");
+    RUN(&r, "sh");
+    expect(&r, 125, "-n RANKS");
+    RUN(&r, "-n", "0", "sh");
+    expect(&r, 125, "not a number from 1");
+    RUN(&r, "-n", "2");
+    expect(&r, 125, "say what to run");
+    RUN(&r, "-n", "2", "-x", "NOTHING", "sh");
+    expect(&r, 125, "NAME=VALUE");
+    RUN(&r, "--help");
+    expect(&r, 0, "Usage: ringred-run -n RANKS");
+}
+
+static void test_lines_stay_whole_and_bytes_as_they_are(void **state)
+{
+    (void)state;
+    /* 100 lines of each rank in two pieces each: never mixed */
+    RUN(&r, "-n", "3", "sh", "-c",
+        "i=0; while [ $i -lt 100 ]; do printf 'a%d' $i; echo b$RINGRED_RANK; i=$((i + 1)); done");
+    int lines = 0;
+    for (char *line = r.text, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
+        int rank, number, again;
+        assert_int_equal(sscanf(line, "[%d] a%db%d", &rank, &number, &again), 3);
+        assert_int_equal(rank, again);
+        lines++;
+    }
+    assert_int_equal(lines, 300);
+
+    RUN(&r, "-n", "1", "sh", "-c", "printf 'x\\0y\\377z'; printf 'no end' >&2");
+    assert_non_null(memmem(r.text, r.used, "[0] x\0y\377z\n", 10));
+    assert_non_null(memmem(r.text, r.used, "[0] no end\n", 11));
+
+    RUN(&r, "-n", "2", "sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' q; echo");
+    assert_true(r.total >= 6000000);
+    assert_true(r.total < 6000200);
+
+    RUN(&r, "-n", "2", "--no-prefix", "sh", "-c", "echo plain");
+    assert_string_equal(r.text, "plain\nplain\n");
+}
+
+static void stop_with(int sig, int status)
+{
+    run_start(&r, (const char *const[]){ "-n", "2", "sh", "-c",
+                                         "echo rank $RINGRED_RANK pid $$ end$RINGRED_RANK; exec sleep 1000", NULL });
+    pid_t pid[2] = { 0 };
+    run_read(&r, "end0");
+    run_read(&r, "end1");
+    assert_int_equal(sscanf(strstr(r.text, "rank 0 pid "), "rank 0 pid %d", &pid[0]), 1);
+    assert_int_equal(sscanf(strstr(r.text, "rank 1 pid "), "rank 1 pid %d", &pid[1]), 1);
+    assert_int_equal(kill(r.pid, sig), 0);
+    run_wait(&r);
+    assert_int_equal(r.status, status);
+    for (int i = 0; i < 2; i++) {
+        if (sig == SIGKILL) /* orphans of the tool come to this test: wait for the kernel to end them */
+            assert_int_equal(waitpid(pid[i], NULL, 0), pid[i]);
+        assert_int_equal(kill(pid[i], 0), -1);
+    }
+}
+
+static void test_a_signal_ends_all_ranks(void **state)
+{
+    (void)state;
+    stop_with(SIGTERM, 128 + SIGTERM);
+    stop_with(SIGINT, 128 + SIGINT);
+    stop_with(SIGKILL, 128 + SIGKILL); /* nobody is left to forward it */
+}
+
+/* ---- as a rank ---- */
+
+static int as_rank(void)
+{
+    static struct rr_settings settings;
+    static struct rr_log log;
+    ringred_error why = { 0 };
+    struct rr_launch launch;
+    struct rr_boot *boot;
+    int all[16];
+
+    for (int times = 0; times < 2; times++) {
+        if (rr_settings_load(&settings, NULL, &why) < 0 || rr_launch_find(NULL, &settings, &launch, &why) < 0 ||
+            rr_boot_open(&launch, &settings, &log, rr_deadline(60 * RINGRED_SECOND), &boot, &why) < 0 ||
+            rr_boot_allgather(boot, &launch.rank, sizeof launch.rank, all, &why) < 0) {
+            puts(why.text);
+            return 1;
+        }
+        for (int i = 0; i < launch.size; i++)
+            if (all[i] != i)
+                return 2;
+        rr_boot_close(boot);
+    }
+    printf("met twice %s a key\n", launch.has_key ? "with" : "without");
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ranks_are_told_their_place),
+        cmocka_unit_test(test_ranks_find_each_other_twice),
+        cmocka_unit_test(test_the_key_shows_nowhere_but_in_the_pipe),
+        cmocka_unit_test(test_variables_are_passed_and_ours_win),
+        cmocka_unit_test(test_the_status_is_that_of_the_first_failure),
+        cmocka_unit_test(test_what_cannot_run_is_named_once),
+        cmocka_unit_test(test_lines_stay_whole_and_bytes_as_they_are),
+        cmocka_unit_test(test_a_signal_ends_all_ranks),
+    };
+
+    if (argc > 1 && strcmp(argv[1], "as-rank") == 0)
+        return as_rank();
+    if (argc < 2) {
+        fprintf(stderr, "usage: %s path/to/ringred-run\n", argv[0]);
+        return 1;
+    }
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    tool = argv[1];
+    self = argv[0];
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
