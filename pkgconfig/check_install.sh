@@ -1,0 +1,47 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Is what we install enough to build on? Installs a build under DESTDIR, and another into a prefix; each
+# time a consumer is built from pkg-config alone, shared and static, as C and as C++, and run.
+#   check_install.sh BUILD SOURCE PREFIX CC
+set -eu
+build=$1 source=$2 prefix=$3 cc=$4
+place=$(mktemp -d)
+trap 'rm -rf "$place"' EXIT
+
+# consumers ROOT OPTION...: ROOT is where the library lies; the options go to pkg-config
+consumers()
+{
+    root=$1
+    shift
+    found=$(dirname "$(find "$root" -name ringred.pc)")
+    libraries=$(dirname "$(find "$root" -name libringred.so.0)")
+    export PKG_CONFIG_PATH="$found"
+    # shellcheck disable=SC2046 # lists of words
+    $cc -o "$place/shared" "$source/pkgconfig/consumer.c" $(pkg-config "$@" --cflags --libs ringred)
+    LD_LIBRARY_PATH="$libraries" "$place/shared"
+    # shellcheck disable=SC2046
+    $cc -static -o "$place/static" "$source/pkgconfig/consumer.c" \
+        $(pkg-config "$@" --static --cflags --libs ringred) 2>"$place/warnings" || {
+        cat "$place/warnings"
+        exit 1
+    }
+    "$place/static"
+    if command -v c++ >/dev/null; then
+        # shellcheck disable=SC2046
+        c++ -x c++ -std=c++17 -Wall -Wextra -Wpedantic -Werror -fsyntax-only \
+            $(pkg-config "$@" --cflags ringred) "$source/pkgconfig/consumer.c"
+    fi
+    for program in ringred-bench ringred-info ringred-run; do
+        [ -n "$(find "$root" -name $program -perm -100)" ] || { echo "$program is not installed"; exit 1; }
+    done
+}
+
+echo "under DESTDIR:"
+DESTDIR="$place/root" meson install -C "$build" --no-rebuild --quiet
+consumers "$place/root" --define-variable=prefix="$place/root$prefix"
+
+echo "in a prefix:"
+meson setup "$place/build" "$source" --prefix "$place/prefix" -Doptimization=1 -Dtests=disabled >/dev/null
+ninja -C "$place/build" install >/dev/null
+consumers "$place/prefix"
+"$place/prefix/bin/ringred-bench" allreduce --ranks 2 --sizes 1K -n 10 >/dev/null
