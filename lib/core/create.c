@@ -270,6 +270,7 @@ static int make_engine(ringred_comm *c, ringred_error *why)
     e->rank = c->rank;
     e->ranks = c->ranks;
     e->polls = c->crowded ? 1 : 100;
+    e->step = rr_step_run;
     e->scratch_bytes = e->links ? SCRATCH_BYTES : RR_LINE;
     e->scratch = rr_alloc_aligned(4096, e->scratch_bytes);
     e->done = rr_alloc(e->most_steps, sizeof *e->done);
@@ -284,6 +285,8 @@ static int make_engine(ringred_comm *c, ringred_error *why)
     struct epoll_event event = { .events = EPOLLIN | EPOLLET };
     if (c->epoll < 0 || c->wake < 0 || epoll_ctl(c->epoll, EPOLL_CTL_ADD, c->wake, &event))
         return rr_fail(why, RINGRED_ELIMIT, -1, errno, "cannot make an epoll set");
+    RR_TRY(rr_faulty_wrap(c->rank, &c->settings, &e->links, e->shared, why));
+    RR_TRY(rr_trace_open(e, rr_setting_text(&c->settings, RR_SET_TRACE), why));
     if (e->shared)
         RR_TRY(rr_shared_watch(e->shared, c->epoll, why));
     if (e->links)
@@ -341,6 +344,7 @@ static int free_all(ringred_comm *c)
         rc = e->links->ops->close(e->links, c->sequence, rr_deadline(linger));
     rr_shared_close(e->shared, c->sequence);
     rr_plans_done(c);
+    rr_trace_close(e);
     if (c->epoll >= 0)
         close(c->epoll);
     if (c->wake >= 0)

@@ -33,6 +33,7 @@ static struct ringred_request *at_head(ringred_comm *c)
 
 static void end_head(ringred_comm *c, struct ringred_request *q, int status)
 {
+    rr_trace_end(&c->engine, &q->run);
     q->status = status;
     c->active = false;
     atomic_fetch_add_explicit(&c->head, 1, memory_order_release);
@@ -44,6 +45,7 @@ static int begin(ringred_comm *c, struct ringred_request *q, ringred_error *why)
     struct rr_run *r = &q->run;
 
     c->active = true;
+    rr_trace_begin(&c->engine);
     if (r->lane == RR_LANE_TINY) {
         rr_lane_begin(&c->engine, r);
         return 0;

@@ -26,14 +26,20 @@ struct rr_program {
     size_t slots;                          /* of each temp: as many as segments are in flight */
 };
 
+struct rr_run;
+struct rr_trace;
+
 struct rr_engine {
     int rank, ranks;
+    /* Runs one instance of a step: rr_step_run, or a decorator of it. 0: ended. PENDING. < 0: failed. */
+    int (*step)(struct rr_engine *e, struct rr_run *r, uint32_t x, size_t segment, ringred_error *why);
     struct rr_shared *shared;              /* NULL: no rank shares memory with this one */
     struct rr_transport *links;            /* NULL: no links */
     char *scratch;                         /* temps */
     size_t scratch_bytes;
     size_t stage_at;                       /* where the next piece of the stage goes; the same on all ranks */
     uint64_t last_runs;                    /* operations of the last-arriver lane so far; the same on all ranks */
+    struct rr_trace *trace;                /* NULL: none */
     uint64_t bytes_sent;                   /* by links, for tests and describe */
     /* what the active run works with, made for the largest plan */
     uint32_t *done;                        /* [most_steps]: segments that a step has finished */
@@ -91,6 +97,14 @@ int rr_last_advance(struct rr_engine *e, struct rr_run *r, ringred_error *why);
 
 /* Does what can be done now. 0: ended. PENDING. < 0: failed. *moved tells whether anything happened. */
 int rr_run_advance(struct rr_engine *e, struct rr_run *r, bool *moved, ringred_error *why);
+
+int rr_step_run(struct rr_engine *e, struct rr_run *r, uint32_t x, size_t segment, ringred_error *why);
+
+/* A Chrome trace of everything, if path is not "" (trace.c); %r in it is the rank. */
+int rr_trace_open(struct rr_engine *e, const char *path, ringred_error *why);
+void rr_trace_begin(struct rr_engine *e);                     /* an operation */
+void rr_trace_end(struct rr_engine *e, const struct rr_run *r);
+void rr_trace_close(struct rr_engine *e);
 
 /* A rank that the run still needs something from, of those with among[rank] (NULL: all); -1: none. */
 int rr_run_waits_for(const struct rr_engine *e, const struct rr_run *r, const uint8_t *among);

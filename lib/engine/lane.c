@@ -26,6 +26,8 @@ void rr_lane_begin(struct rr_engine *e, struct rr_run *r)
         rr_copy(s->mate[e->rank].stage + r->first_piece, r->in, bytes);
     }
     a->hash = r->hash;
+    if (!rr_shared_may_publish(s))
+        return;
     atomic_store_explicit(&a->counter, r->base + 1, memory_order_release);
     rr_shared_published(s);
 }

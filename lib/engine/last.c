@@ -47,6 +47,8 @@ int rr_last_begin(struct rr_engine *e, struct rr_run *r, ringred_error *why)
     if (!r->in_window && bytes)
         rr_copy(s->mate[e->rank].stage + r->first_piece, r->in, bytes);
     rr_run_introduce(e, r, a);
+    if (!rr_shared_may_publish(s))
+        return 0;
     atomic_store_explicit(&a->counter, r->base + 1, memory_order_release);
     uint64_t all = ++e->last_runs * (uint64_t)e->ranks;
     if (atomic_fetch_add_explicit(&s->host->arrived, 1, memory_order_acq_rel) + 1 == all)

@@ -77,7 +77,7 @@ static int run_straight(struct rr_engine *e, struct rr_run *r, bool *moved, ring
     uint32_t steps = r->program->plan->steps;
 
     while (r->first < steps) {
-        int rc = rr_step_run(e, r, r->first, 0, why);
+        int rc = e->step(e, r, r->first, 0, why);
         if (rc)
             return rc;
         r->first++;
@@ -108,7 +108,7 @@ static int sweep(struct rr_engine *e, struct rr_run *r, bool *moved, ringred_err
         size_t segment = r->done[x];
         if (segment >= r->segments || !may_run(r, &plan->step[x], segment))
             continue;
-        int rc = rr_step_run(e, r, x, segment, why);
+        int rc = e->step(e, r, x, segment, why);
         if (rc < 0)
             return rc;
         if (rc == 0) {

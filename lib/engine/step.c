@@ -129,6 +129,8 @@ static void run_signal(struct rr_engine *e, const struct rr_run *r, const struct
         if (segment == 0)
             rr_run_introduce(e, r, a);
     }
+    if (!rr_shared_may_publish(e->shared))
+        return;
     atomic_store_explicit(counter, r->base + segment + 1, memory_order_release);
     rr_shared_published(e->shared);
 }

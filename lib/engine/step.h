@@ -5,10 +5,6 @@
 
 #include "engine/engine.h"
 
-/* Runs instance (x, segment). 0: ended. PENDING. < 0: failed. */
-int rr_step_run(struct rr_engine *e, struct rr_run *r, uint32_t x, size_t segment,
-                ringred_error *why);
-
 /* Writes my windows and my request's hash into an arrival, for peers to meet. */
 void rr_run_introduce(const struct rr_engine *e, const struct rr_run *r, struct rr_arrival *a);
 /* A peer is in this operation: do we agree, and where are its vectors? */

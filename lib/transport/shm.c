@@ -436,6 +436,8 @@ void rr_shared_close(struct rr_shared *s, uint64_t last)
     if (m->segment)
         munmap(m->segment, m->segment_bytes);
     rr_heap_release(m->heap);
+    if (s->publish_owned)
+        rr_free(s->publish_context);
     rr_free(m->bell);
     rr_free(m->pidfd);
     rr_free(m->pid);

@@ -133,11 +133,20 @@ struct rr_shared {
     size_t stage_bytes, heap_bytes;
     /* 1 for the ranks whose process has ended; cheap, but a system call. */
     void (*check)(struct rr_shared *s, uint8_t *gone);
+    /* NULL, or a decorator's word before a counter of mine is raised: false leaves it as it is. */
+    bool (*publish)(void *context);
+    void *publish_context;
+    bool publish_owned;                   /* the context is freed with this */
     /* Rings the doorbells of those who sleep. Called only when sleepers was seen above zero. */
     void (*ring)(struct rr_shared *s);
     /* Makes peer's heap [offset, offset + bytes) readable without faults; once per range. */
     int (*touch)(struct rr_shared *s, int peer, uint64_t offset, size_t bytes);
 };
+
+static inline bool rr_shared_may_publish(struct rr_shared *s)
+{
+    return RR_LIKELY(!s->publish) || s->publish(s->publish_context);
+}
 
 /* After a publish: wake whoever sleeps. A sleeper fences all CPUs before it looks a last time
  * (membarrier), so nothing is needed here but the order of the compiler. */
@@ -164,6 +173,10 @@ int rr_shared_open(int ranks, int me, const struct rr_boot *boot, const int *loc
                    const struct rr_settings *settings, int64_t deadline_ns,
                    struct rr_shared **shared, ringred_error *why);
 void rr_shared_close(struct rr_shared *s, uint64_t last); /* last operation, told to the mates */
+
+/* Puts the faults of the setting fault between the engine and both kinds of transport (faulty.c). */
+int rr_faulty_wrap(int me, const struct rr_settings *settings, struct rr_transport **links,
+                   struct rr_shared *shared, ringred_error *why);
 
 /* ringred_alloc memory: a heap of this process that its mates reach. s NULL: private memory. */
 int rr_heap_alloc(struct rr_shared *s, size_t bytes, void **memory, ringred_error *why);

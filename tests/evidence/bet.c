@@ -231,7 +231,7 @@ static void engine_init(void)
                                  .me = me, .stage_bytes = STAGE, .heap_bytes = HEAP, .ring = nothing,
                                  .touch = mapped };
     engine = (struct rr_engine){ .rank = me, .ranks = ranks, .shared = &shared, .scratch_bytes = 8u << 20,
-                                 .polls = crowded ? 1 : 100 };
+                                 .polls = crowded ? 1 : 100, .step = rr_step_run };
     engine.scratch = rr_alloc_aligned(4096, engine.scratch_bytes);
     if (rr_settings_load(&settings, system, &why) < 0 ||
         rr_tcp_open(ranks, me, fds, hosts, &settings, NULL, &engine.links, &why) < 0)
