@@ -46,6 +46,7 @@ static void disagree(struct rank *me)
 
     rank_check(x != NULL);
     coll_must(comm, ringred_barrier(comm), "the agreed call before");
+    ranks_meet(me); /* else a rank may still be in that call when the others find out */
     rc = ask(comm, p, me->rank == me->size - 1, x);
     if (rc == 0)
         rc = ringred_barrier(comm); /* "in this call or the next" */

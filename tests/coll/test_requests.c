@@ -201,6 +201,7 @@ static void last_dies(struct rank *me)
     int32_t rc;
 
     coll_must(comm, ringred_barrier(comm), "barrier");
+    ranks_meet(me); /* else a rank may still be in the barrier when the others find the dead one */
     if (me->rank == me->size - 1)
         raise(SIGKILL);
     rc = ringred_allreduce_start(comm, x, x, 1000, RINGRED_FLOAT32, RINGRED_SUM, &request);
