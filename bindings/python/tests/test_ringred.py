@@ -100,7 +100,7 @@ same = np.testing.assert_array_equal
 
 def numbers(rank, shape=(), dtype="float32"):
     count = int(np.prod(shape, dtype=int))
-    return np.array((np.arange(count, dtype=dtype).reshape(shape) % 97 + 1) * (rank + 1))
+    return np.array((np.arange(count).reshape(shape) % 97 + 1) * (rank + 1), dtype)
 
 
 def total(size, shape=(), dtype="float32"):
