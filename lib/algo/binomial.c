@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Broadcast along a binomial tree: who has the vector passes it on to the one half way to the next who
- * has it. ceil(log2 n) rounds; the root sends ceil(log2 n) vectors. Segments follow each other down
- * the tree.
+/* Broadcast along a binomial tree: who has the vector passes it on to the one half way to the next
+ * who has it. ceil(log2 n) rounds; the root sends ceil(log2 n) vectors. Segments follow each other
+ * down the tree.
  *
  *     8 ranks, root 0:   0>4;   0>2 4>6;   0>1 2>3 4>5 6>7 */
 #include "algo/parts.h"

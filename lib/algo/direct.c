@@ -2,10 +2,10 @@
 /* Sums over links, everybody with everybody.
  *
  * One-shot: send the vector to all, receive theirs, sum. One round, n - 1 vectors each way.
- * Two-shot: send to each rank its block, sum my block of all, send that to all, receive the others'.
- * Two rounds, 2 (n-1)/n vectors each way: the least possible. The second round of a segment goes after
- * the first round of the next (lag 1), so a link never idles while a block is summed.
- * In turn j everybody sends to the j-th behind it and receives from the j-th before it:
+ * Two-shot: send to each rank its block, sum my block of all, send that to all, receive the
+ * others'. Two rounds, 2 (n-1)/n vectors each way: the least possible. The second round of a
+ * segment goes after the first round of the next (lag 1), so a link never idles while a block is
+ * summed. In turn j everybody sends to the j-th behind it and receives from the j-th before it:
  *
  *     ranks 0 1 2 3      j = 1: 0>1 1>2 2>3 3>0      j = 2: 0>2 1>3 2>0 3>1      ...
  *
@@ -20,10 +20,10 @@ static int member(const struct rr_group *g, int j)
     return (g->mine + j + g->n) % g->n;
 }
 
-/* Sums what is in `sources`, whose members but mine were received by the steps recv0, recv0 + 2, ...;
- * their temps can be received into again when the sum is done. */
-static int sum_received(struct rr_builder *b, const struct rr_exchange *e, const struct rr_span *sources,
-                        const struct rr_span *outs, int recv0)
+/* Sums what is in `sources`, whose members but mine were received by the steps recv0, recv0 + 2,
+ * ...; their temps can be received into again when the sum is done. */
+static int sum_received(struct rr_builder *b, const struct rr_exchange *e,
+                        const struct rr_span *sources, const struct rr_span *outs, int recv0)
 {
     int n = e->group->n;
     int sum = rr_add_reduce(b, sources, n, outs, e->n_outs, e->flags);
@@ -35,8 +35,8 @@ static int sum_received(struct rr_builder *b, const struct rr_exchange *e, const
     return sum;
 }
 
-/* First round: to each what is for it (`twoshot`: its block, else all), from each what is for me, into
- * temps that join my own summand in `sources`. Returns its first step. */
+/* First round: to each what is for it (`twoshot`: its block, else all), from each what is for me,
+ * into temps that join my own summand in `sources`. Returns its first step. */
 static int scatter(struct rr_builder *b, const struct rr_exchange *e, bool twoshot,
                    struct rr_span *sources)
 {
@@ -86,7 +86,8 @@ static int gather(struct rr_builder *b, const struct rr_exchange *e, const struc
         rr_lag(b, send, 1);
         rr_lag(b, recv, 1);
         rr_after(b, send, x->sum, 0);
-        if (e->in[from].place == RR_IN) /* in place, the bytes that went to `from` in the first round */
+        if (e->in[from].place ==
+            RR_IN) /* in place, the bytes that went to `from` in the first round */
             rr_after(b, recv, x->send0 + 2 * (g->n - j - 1), 0);
         if (j == 1)
             first = send;
@@ -118,8 +119,9 @@ static int build(const struct rr_layout *layout, int me, const char *name, bool 
     struct rr_group g;
     struct rr_span in[RR_MOST], out = rr_span_whole(RR_OUT, me);
     int ready[RR_MOST];
-    struct rr_exchange e = { .group = &g, .in = in, .ready = ready, .outs = &out, .n_outs = 1,
-                             .flags = RR_DIVIDE };
+    struct rr_exchange e = {
+        .group = &g, .in = in, .ready = ready, .outs = &out, .n_outs = 1, .flags = RR_DIVIDE
+    };
 
     RR_TRY(rr_group_all(layout, me, &g));
     if (g.n == 1)

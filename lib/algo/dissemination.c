@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Barrier by dissemination (Hensgen, Finkel, Manber 1988): in round k everybody tells the 2^k-th behind
- * it that it and all it has heard of are there. ceil(log2 n) rounds of empty messages. */
+/* Barrier by dissemination (Hensgen, Finkel, Manber 1988): in round k everybody tells the 2^k-th
+ * behind it that it and all it has heard of are there. ceil(log2 n) rounds of empty messages. */
 #include "algo/parts.h"
 
 int rr_disseminate(struct rr_builder *b, const int16_t *rank, int n, int mine, int ready)

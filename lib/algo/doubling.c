@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Recursive doubling (Thakur, Rabenseifner, Gropp 2005) with a fold for the ranks above a power of two.
- * Ranks that hold the sum of 2^k leaves swap with the neighbour that holds the next 2^k, lower ranks'
- * sum first: exactly the canonical tree. With q the largest power of two <= n, the first 2 (n - q)
- * ranks pair up beforehand; the odd one of a pair gets the result at the end.
- * ceil(log2 n) rounds (two more with a fold), one whole vector each.
+/* Recursive doubling (Thakur, Rabenseifner, Gropp 2005) with a fold for the ranks above a power of
+ * two. Ranks that hold the sum of 2^k leaves swap with the neighbour that holds the next 2^k, lower
+ * ranks' sum first: exactly the canonical tree. With q the largest power of two <= n, the first 2
+ * (n - q) ranks pair up beforehand; the odd one of a pair gets the result at the end. ceil(log2 n)
+ * rounds (two more with a fold), one whole vector each.
  *
  *     5 ranks:   (0+1)  2   3   4   ->  (01)+2  3+4  ->  all; then 0 tells 1 */
 #include "algo/parts.h"

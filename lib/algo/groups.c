@@ -50,7 +50,7 @@ int rr_alone(const char *name, struct rr_plan **plan)
 
 RR_BUILDER(rr_build_copy)
 {
-    (void)me;   /* there is only rank 0 */
+    (void)me; /* there is only rank 0 */
     (void)root;
     return layout->ranks == 1 ? rr_alone("copy", plan) : RINGRED_EINVAL;
 }

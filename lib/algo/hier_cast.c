@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Broadcast and barrier over hosts: one rank of each host (the leader) speaks over links, the others
- * through shared memory. Broadcast: a binomial tree of leaders, each hands segments to its host and
- * down the tree; 1 + ceil(log2 hosts) rounds. Barrier: leaders wait for their host, disseminate, and
- * tell their host; 2 + ceil(log2 hosts) rounds. */
+/* Broadcast and barrier over hosts: one rank of each host (the leader) speaks over links, the
+ * others through shared memory. Broadcast: a binomial tree of leaders, each hands segments to its
+ * host and down the tree; 1 + ceil(log2 hosts) rounds. Barrier: leaders wait for their host,
+ * disseminate, and tell their host; 2 + ceil(log2 hosts) rounds. */
 #include "algo/parts.h"
 
 /* The leader of each host: its lowest rank, but on the root's host the root (root -1: none). */
@@ -78,8 +78,8 @@ RR_BUILDER(rr_build_hier_broadcast)
     return rr_plan_finish(b, plan);
 }
 
-/* Nobody but the leader needs to see all ARRIVED: its LEFT says that it has. Its own tells the others
- * early that they are in the same call. */
+/* Nobody but the leader needs to see all ARRIVED: its LEFT says that it has. Its own tells the
+ * others early that they are in the same call. */
 RR_BUILDER(rr_build_hier_barrier)
 {
     struct rr_group g;

@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sum over hosts of equal size: each of the L ranks of a host sums its block over the host through
  * shared memory, sums that over the hosts with the ranks of the same place there (over links,
- * directly), and hands it to its host through shared memory. Each rank sends 2 (H-1)/H of its block, so
- * the host's link carries what a flat two-shot over hosts would; between two hosts one round of whole
- * blocks does (the same bytes, one round less).
+ * directly), and hands it to its host through shared memory. Each rank sends 2 (H-1)/H of its
+ * block, so the host's link carries what a flat two-shot over hosts would; between two hosts one
+ * round of whole blocks does (the same bytes, one round less).
  *
  *     2 hosts of 2:   0 1 | 2 3    block 0: 0,1 in 0 and 2,3 in 2; 0 <> 2; to 1 and 3
  *                                  block 1: 0,1 in 1 and 2,3 in 3; 1 <> 3; to 0 and 2
  *
- * A host's sum is a subtree of the canonical tree only if hosts hold equal, contiguous, power-of-two
- * blocks of ranks; other layouts are refused. */
+ * A host's sum is a subtree of the canonical tree only if hosts hold equal, contiguous,
+ * power-of-two blocks of ranks; other layouts are refused. */
 #include "algo/parts.h"
 
 #define W RR_PLAN_WINDOW
 
 struct hier {
     struct rr_builder *b;
-    struct rr_group local, across;  /* my host; the ranks of my place on all hosts */
+    struct rr_group local, across; /* my host; the ranks of my place on all hosts */
     struct rr_span outs[RR_MOST + 1];
     int n_outs;
-    struct rr_span sums[RR_MOST];   /* my host's sum, in temps: of the block of each host, or whole */
-    int ready[RR_MOST];             /* the step that makes it */
+    struct rr_span sums[RR_MOST]; /* my host's sum, in temps: of the block of each host, or whole */
+    int ready[RR_MOST];           /* the step that makes it */
 };
 
 static bool layout_is_even(const struct rr_layout *layout)
@@ -107,8 +107,12 @@ static void hier_steps(struct hier *h)
 
     sum_host_parts(h, in, block);
     h->n_outs = rr_shm_outputs(&h->local, block, h->outs);
-    struct rr_exchange e = { .group = &h->across, .in = h->sums, .ready = h->ready, .outs = h->outs,
-                             .n_outs = h->n_outs, .flags = RR_DIVIDE | RR_PRIVATE_OUT };
+    struct rr_exchange e = { .group = &h->across,
+                             .in = h->sums,
+                             .ready = h->ready,
+                             .outs = h->outs,
+                             .n_outs = h->n_outs,
+                             .flags = RR_DIVIDE | RR_PRIVATE_OUT };
     struct rr_exchanged x = n == 2 ? rr_direct_oneshot(h->b, &e) : rr_direct_twoshot(h->b, &e);
     free_temps(h, &x);
 

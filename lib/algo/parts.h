@@ -56,16 +56,17 @@ int rr_shm_outputs(const struct rr_group *g, struct rr_span shape, struct rr_spa
 int rr_shm_collect(struct rr_builder *b, const struct rr_group *g, struct rr_published in, int lag);
 
 /* The leader hands `from`, there once step `after` is done (-1: from the start), to its host. With
- * `windows`, `from` is its input, read from its window if it has one, and goes to its own output too;
- * else its stage is read. */
+ * `windows`, `from` is its input, read from its window if it has one, and goes to its own output
+ * too; else its stage is read. */
 void rr_shm_serve(struct rr_builder *b, const struct rr_group *g, struct rr_span from, bool windows,
                   int after);
 void rr_shm_fetch(struct rr_builder *b, const struct rr_group *g, int leader, bool windows);
 
 /* ---- links (direct.c) ---- */
 
-/* A sum over a group. in[i]: my summand of member i's block, there once step ready[i] is done (-1: from
- * the start); a one-shot has one block, in[0]. `outs`: where the sum goes, whole, my own output first. */
+/* A sum over a group. in[i]: my summand of member i's block, there once step ready[i] is done (-1:
+ * from the start); a one-shot has one block, in[0]. `outs`: where the sum goes, whole, my own
+ * output first. */
 struct rr_exchange {
     const struct rr_group *group;
     const struct rr_span *in;
@@ -74,11 +75,13 @@ struct rr_exchange {
     int n_outs;
     unsigned flags;
 };
-/* Which steps did it. Sends and receives alternate: the i-th is step send0 + 2 * i, recv0 + 2 * i. */
+/* Which steps did it. Sends and receives alternate: the i-th is step send0 + 2 * i, recv0 + 2 * i.
+ */
 struct rr_exchanged {
     int send0, sends; /* to members mine + 1, mine + 2, ...; these and `sum` read `in` */
     int sum;          /* writes the sum, in a two-shot my block of it */
-    int recv0, recvs; /* two-shot: these bring the other blocks, of members mine - 1, mine - 2, ... */
+    int recv0,
+        recvs; /* two-shot: these bring the other blocks, of members mine - 1, mine - 2, ... */
 };
 struct rr_exchanged rr_direct_oneshot(struct rr_builder *b, const struct rr_exchange *e);
 struct rr_exchanged rr_direct_twoshot(struct rr_builder *b, const struct rr_exchange *e);
@@ -87,7 +90,7 @@ struct rr_exchanged rr_direct_twoshot(struct rr_builder *b, const struct rr_exch
 
 /* Where a member of a binomial tree gets its data from and hands it to. Member 0 is the root. */
 struct rr_binomial {
-    int parent; /* -1: the root */
+    int parent;              /* -1: the root */
     int children, child[16]; /* the deepest subtree first */
 };
 struct rr_binomial rr_binomial_of(int n, int member);
@@ -97,7 +100,8 @@ struct rr_binomial rr_binomial_of(int n, int member);
 int rr_disseminate(struct rr_builder *b, const int16_t *rank, int n, int mine, int ready);
 
 /* ---- the builders, a file for each family ---- */
-#define RR_BUILDER(name) int name(const struct rr_layout *layout, int me, int root, struct rr_plan **plan)
+#define RR_BUILDER(name) \
+    int name(const struct rr_layout *layout, int me, int root, struct rr_plan **plan)
 RR_BUILDER(rr_build_copy);
 RR_BUILDER(rr_build_shm_oneshot);
 RR_BUILDER(rr_build_shm_twoshot);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The ring (Patarasuk, Yuan 2009): the vector in n blocks, everybody talks to its neighbours only. In n-1
- * hops each block goes once round and gathers all summands, in n-1 more the sums go round. 2 (n-1)
- * rounds of one block. The hops of the second half of a segment are interleaved with those of the first
- * half of the next (lag 1), so the link carries one while the other is being summed. Each block is
- * summed in another order, so this is not the canonical tree: it is for numerics=fast. */
+/* The ring (Patarasuk, Yuan 2009): the vector in n blocks, everybody talks to its neighbours only.
+ * In n-1 hops each block goes once round and gathers all summands, in n-1 more the sums go round. 2
+ * (n-1) rounds of one block. The hops of the second half of a segment are interleaved with those of
+ * the first half of the next (lag 1), so the link carries one while the other is being summed. Each
+ * block is summed in another order, so this is not the canonical tree: it is for numerics=fast. */
 #include "algo/parts.h"
 
 #define W RR_PLAN_WINDOW
@@ -11,9 +11,9 @@
 struct ring {
     struct rr_builder *b;
     int n, me, left, right;
-    int temp[2];           /* received, not yet added: hops take turns */
-    int sends[RR_MOST];    /* of the first half */
-    int sum[RR_MOST];      /* of the first half, hop by hop */
+    int temp[2];        /* received, not yet added: hops take turns */
+    int sends[RR_MOST]; /* of the first half */
+    int sum[RR_MOST];   /* of the first half, hop by hop */
 };
 
 static struct rr_span block(const struct ring *r, enum rr_place place, int i)

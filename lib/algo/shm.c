@@ -2,23 +2,24 @@
 /* Sums inside one host, through memory that all its ranks can reach.
  *
  * A rank's input is read in its window if it has one, else in its stage, a ring of pieces of shared
- * memory that segments use in turn. Two rules keep the stages right, within a call and across calls;
- * every plan with counters keeps both:
+ * memory that segments use in turn. Two rules keep the stages right, within a call and across
+ * calls; every plan with counters keeps both:
  *   1. a rank says ARRIVED for segment s only when it has read what it wants of segment s - W;
- *   2. before its plan ends, and before it writes its piece of segment s + W, a rank has seen ARRIVED
- *      of everybody for segment s.
- * A stage has at least 2W pieces, so the piece that segment s + W goes to was last used by s - W or
- * earlier, which by then nobody reads any more.
+ *   2. before its plan ends, and before it writes its piece of segment s + W, a rank has seen
+ * ARRIVED of everybody for segment s. A stage has at least 2W pieces, so the piece that segment s +
+ * W goes to was last used by s - W or earlier, which by then nobody reads any more.
  *
  * One-shot: everybody copies its input to its stage, waits for ARRIVED of all, sums all stages.
  * One wait; each rank reads n - 1 vectors.
- * Two-shot: everybody sums its block of all inputs and puts it into all outputs; blocks that could not
- * be put (no window) are fetched from the owners' stages. Two waits; with windows each rank reads
- * and writes about one vector, without it copies one in and one out as well. */
+ * Two-shot: everybody sums its block of all inputs and puts it into all outputs; blocks that could
+ * not be put (no window) are fetched from the owners' stages. Two waits; with windows each rank
+ * reads and writes about one vector, without it copies one in and one out as well. */
 #include "algo/parts.h"
 
 #define W RR_PLAN_WINDOW
-#define COPY_APART 8 /* up to so many ranks my own block is left out of the copy, for more it is not worth the steps */
+#define COPY_APART                                                                              \
+    8 /* up to so many ranks my own block is left out of the copy, for more it is not worth the \
+         steps */
 
 /* ---- parts ---- */
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Broadcast inside one host: the leader puts its vector where all can read it, everybody copies. Each
- * rank reads and writes one vector, the leader copies one more if its input has no window. The rules
- * that keep stages right are those of shm.c; a reader that has its data still waits for ARRIVED of the
- * other readers before its plan ends, because its next call may write a piece of its own stage that
- * they read in the call before this one. */
+/* Broadcast inside one host: the leader puts its vector where all can read it, everybody copies.
+ * Each rank reads and writes one vector, the leader copies one more if its input has no window. The
+ * rules that keep stages right are those of shm.c; a reader that has its data still waits for
+ * ARRIVED of the other readers before its plan ends, because its next call may write a piece of its
+ * own stage that they read in the call before this one. */
 #include "algo/parts.h"
 
 #define W RR_PLAN_WINDOW

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sum at one rank: everybody sends its vector to rank 0, which sums and sends the result back. Two
- * rounds and 2 (n-1) messages in all, the fewest there can be; rank 0 carries n - 1 vectors each way.
- * For small vectors where ranks outnumber CPUs, so that each message's cost in CPU time counts and
- * nothing runs beside anything else. */
+ * rounds and 2 (n-1) messages in all, the fewest there can be; rank 0 carries n - 1 vectors each
+ * way. For small vectors where ranks outnumber CPUs, so that each message's cost in CPU time counts
+ * and nothing runs beside anything else. */
 #include "algo/parts.h"
 
 #define W RR_PLAN_WINDOW

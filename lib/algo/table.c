@@ -2,6 +2,7 @@
 /* The list of algorithms. */
 #include "algo/parts.h"
 
+/* clang-format off */
 const struct rr_algo_row rr_algo_table[RR_ALGOS] = {
     /*                          name                     what          tree   shared linked */
     [RR_ALGO_COPY] =           { "copy",                 RR_ALLREDUCE, true,  false, false, rr_build_copy },
@@ -20,3 +21,4 @@ const struct rr_algo_row rr_algo_table[RR_ALGOS] = {
     [RR_ALGO_DISSEMINATION] =  { "dissemination",        RR_BARRIER,   true,  false, true,  rr_build_dissemination },
     [RR_ALGO_HIER_BARRIER] =   { "hier-barrier",         RR_BARRIER,   true,  false, true,  rr_build_hier_barrier },
 };
+/* clang-format on */

@@ -9,7 +9,7 @@ struct rr_arena {
     struct rr_arena_chunk {
         struct rr_arena_chunk *next;
         size_t used, room;
-    } *chunk;
+    } * chunk;
     bool failed; /* no memory at least once */
 };
 

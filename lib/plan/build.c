@@ -180,8 +180,8 @@ int rr_add_reduce(struct rr_builder *b, const struct rr_span *sources, int n,
     return add_step(b, step);
 }
 
-int rr_add_copy(struct rr_builder *b, struct rr_span from, const struct rr_span *destinations, int d,
-                unsigned flags)
+int rr_add_copy(struct rr_builder *b, struct rr_span from, const struct rr_span *destinations,
+                int d, unsigned flags)
 {
     int step = rr_add_reduce(b, &from, 1, destinations, d, flags);
 

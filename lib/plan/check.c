@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The static check: whatever the timing, two instances that touch the same bytes, one of them writing,
- * come in one order; what a call needs of its ranks before it touches their vectors, and what it owes
- * them before it ends, holds; messages of a link are never two at a time. Then all runs of a plan give
- * the same result, so the one that the symbolic runner looks at speaks for all.
+/* The static check: whatever the timing, two instances that touch the same bytes, one of them
+ * writing, come in one order; what a call needs of its ranks before it touches their vectors, and
+ * what it owes them before it ends, holds; messages of a link are never two at a time. Then all
+ * runs of a plan give the same result, so the one that the symbolic runner looks at speaks for all.
  *
- * Calls follow each other on the same stages, so several are looked at in a row, with few and with many
- * segments; within one, and between neighbours, everything repeats after a stage has been gone round
- * once. Different segments in one slot of a stage or a temp are taken to touch each other always,
- * because the last segment of a call is cut otherwise. */
+ * Calls follow each other on the same stages, so several are looked at in a row, with few and with
+ * many segments; within one, and between neighbours, everything repeats after a stage has been gone
+ * round once. Different segments in one slot of a stage or a temp are taken to touch each other
+ * always, because the last segment of a call is cut otherwise. */
 #include "plan/graph.h"
 
 #include <stdlib.h>
@@ -15,10 +15,10 @@
 #define W RR_PLAN_WINDOW
 
 struct access {
-    uint64_t memory;         /* equal: the same buffer, and the same slot of it */
-    uint64_t segment;        /* counted from the first call */
+    uint64_t memory;  /* equal: the same buffer, and the same slot of it */
+    uint64_t segment; /* counted from the first call */
     size_t lo, hi;
-    uint32_t in, out;        /* nodes between which it happens */
+    uint32_t in, out; /* nodes between which it happens */
     bool write;
 };
 
@@ -67,7 +67,8 @@ static uint64_t memory_of(const struct check *k, const struct instance *i, const
         slot = w->memory == RR_TEMPS ? i->segment % W : i->segment;
         call = (uint64_t)i->call + 1;
     }
-    return call << 48 | (uint64_t)w->memory << 46 | (uint64_t)w->rank << 28 | (uint64_t)w->index << 10 | slot;
+    return call << 48 | (uint64_t)w->memory << 46 | (uint64_t)w->rank << 28 |
+           (uint64_t)w->index << 10 | slot;
 }
 
 /* The step that sees `peer` in the call; there it learns where its vectors are. -1: none. */
@@ -88,8 +89,8 @@ static int ask_arrival(struct check *k, const struct instance *i, int peer)
     int64_t met = meeting(p, peer);
 
     if (met < 0)
-        return rr_fail(k->why, RINGRED_EINTERNAL, i->rank, 0, "rank %d touches memory of rank %d, which it never meets",
-                       i->rank, peer);
+        return rr_fail(k->why, RINGRED_EINTERNAL, i->rank, 0,
+                       "rank %d touches memory of rank %d, which it never meets", i->rank, peer);
     q.a_out = rr_graph_out(&k->g, i->call, i->rank, (uint32_t)met, 0);
     q.b_in = rr_graph_in(&k->g, i->call, i->rank, i->step, i->segment);
     return rr_questions_add(&k->q, q);
@@ -105,8 +106,8 @@ static int ask_departure(struct check *k, const struct instance *i, int owner)
     return rr_questions_add(&k->q, q);
 }
 
-/* What a span takes for granted about other ranks: `all` of the host, if it is left out when they all
- * have windows. */
+/* What a span takes for granted about other ranks: `all` of the host, if it is left out when they
+ * all have windows. */
 static int ask_others(struct check *k, const struct instance *i, const struct rr_step *x,
                       const struct rr_span *s, bool write)
 {
@@ -134,8 +135,11 @@ static int add_span(struct check *k, const struct instance *i, uint32_t span, bo
         return 0;
     if (w.memory == RR_VECTOR && w.rank != i->rank)
         RR_TRY(ask_departure(k, i, w.rank));
-    struct access a = { .memory = memory_of(k, i, &w), .segment = c->first_segment + i->segment,
-                        .lo = cut->lo, .hi = cut->hi, .write = write };
+    struct access a = { .memory = memory_of(k, i, &w),
+                        .segment = c->first_segment + i->segment,
+                        .lo = cut->lo,
+                        .hi = cut->hi,
+                        .write = write };
     a.in = rr_graph_in(&k->g, i->call, i->rank, i->step, i->segment);
     a.out = rr_graph_out(&k->g, i->call, i->rank, i->step, i->segment);
     if (w.memory == RR_TEMPS) { /* a block lies at the beginning of its temp */
@@ -199,10 +203,13 @@ static int ask_conflicts(struct check *k)
             for (size_t b = a + 1; b < end; b++) {
                 const struct access *x = &k->access[a], *y = &k->access[b];
                 if (conflict(x, y))
-                    RR_TRY(rr_questions_add(&k->q, (struct rr_question){ .a_out = x->out, .b_in = y->in,
-                                                                          .b_out = y->out, .a_in = x->in,
-                                                                          .either_way = true,
-                                                                          .about = "they touch the same bytes" }));
+                    RR_TRY(rr_questions_add(
+                        &k->q, (struct rr_question){ .a_out = x->out,
+                                                     .b_in = y->in,
+                                                     .b_out = y->out,
+                                                     .a_in = x->in,
+                                                     .either_way = true,
+                                                     .about = "they touch the same bytes" }));
             }
     }
     return 0;
@@ -220,8 +227,8 @@ static int ask_link(struct check *k, int call, int rank, uint32_t first)
     for (int64_t turn = 0; turn < (int64_t)c->segments + p->most_lag; turn++)
         for (uint32_t x = first; x < p->steps; x++) {
             int64_t s = turn - p->step[x].lag;
-            if (p->step[x].kind != p->step[first].kind || p->step[x].peer != p->step[first].peer || s < 0 ||
-                s >= c->segments)
+            if (p->step[x].kind != p->step[first].kind || p->step[x].peer != p->step[first].peer ||
+                s < 0 || s >= c->segments)
                 continue;
             q.b_in = rr_graph_in(&k->g, call, rank, x, (uint32_t)s);
             if (any)
@@ -281,8 +288,8 @@ static int report(struct check *k, size_t broken)
 
     rr_graph_print_node(&k->g, q->a_out, &a);
     rr_graph_print_node(&k->g, q->b_in, &b);
-    return rr_fail(k->why, RINGRED_EINTERNAL, -1, 0, "%s: %s and %s are in no order, but %s", k->name, one, other,
-                   q->about);
+    return rr_fail(k->why, RINGRED_EINTERNAL, -1, 0, "%s: %s and %s are in no order, but %s",
+                   k->name, one, other, q->about);
 }
 
 static int check_calls(struct rr_call *call, int calls, ringred_error *why)

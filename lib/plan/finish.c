@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Turns what a builder collected into a plan: adds the dependencies that keep messages in order and packs
- * everything into one piece of memory.
+/* Turns what a builder collected into a plan: adds the dependencies that keep messages in order and
+ * packs everything into one piece of memory.
  *
- * The order of turns: turn i runs (x, i - lag of x) for all x in program order. Instances that do not
- * exist (before the first segment, after the last) are left out. */
+ * The order of turns: turn i runs (x, i - lag of x) for all x in program order. Instances that do
+ * not exist (before the first segment, after the last) are left out. */
 #include "plan/builder.h"
 
 #include <string.h>
@@ -17,10 +17,10 @@ struct group {
 };
 
 /* Instance i of the group must follow its neighbour in the order of turns. That neighbour may not
- * exist for some segments (it has not begun, or has ended), and then the one before it counts. So there
- * is a dependency for each lag that occurs, on the nearest step with it, and on the last one in the
- * program, which says that they have ended. A step of the same lag earlier in the turn exists whenever
- * we do, and follows all the rest. */
+ * exist for some segments (it has not begun, or has ended), and then the one before it counts. So
+ * there is a dependency for each lag that occurs, on the nearest step with it, and on the last one
+ * in the program, which says that they have ended. A step of the same lag earlier in the turn
+ * exists whenever we do, and follows all the rest. */
 static void order_one(struct rr_builder *b, const struct group *g, size_t i)
 {
     const struct rr_step *steps = b->steps.at;
@@ -50,7 +50,8 @@ static bool is_message(const struct rr_step *s)
     return s->kind == RR_STEP_SEND || s->kind == RR_STEP_RECV;
 }
 
-/* Sorts the message steps by link and direction (counting sort: start[l] is where link l begins). */
+/* Sorts the message steps by link and direction (counting sort: start[l] is where link l begins).
+ */
 static void sort_by_link(const struct rr_builder *b, size_t *start, uint16_t *sorted)
 {
     const struct rr_step *steps = b->steps.at;

@@ -31,7 +31,8 @@ uint32_t rr_graph_in(const struct rr_graph *g, int call, int rank, uint32_t step
 
 uint32_t rr_graph_out(const struct rr_graph *g, int call, int rank, uint32_t step, uint32_t segment)
 {
-    return rr_graph_in(g, call, rank, step, segment) + width(&plan_of(g, call, rank)->step[step]) - 1;
+    return rr_graph_in(g, call, rank, step, segment) + width(&plan_of(g, call, rank)->step[step]) -
+           1;
 }
 
 static void number_nodes(struct rr_graph *g)
@@ -59,7 +60,8 @@ static void number_nodes(struct rr_graph *g)
     }
 }
 
-static bool find_in_rank(const struct rr_graph *g, int k, int r, uint32_t node, struct rr_text *text)
+static bool find_in_rank(const struct rr_graph *g, int k, int r, uint32_t node,
+                         struct rr_text *text)
 {
     const struct rr_call *c = &g->call[k];
     const struct rr_plan *p = plan_of(g, k, r);
@@ -130,7 +132,8 @@ static void add_own(struct rr_graph *g, int k, int r)
                 if (on >= segments)
                     on = segments - 1;
                 if (on >= 0)
-                    add_edge(g, rr_graph_out(g, k, r, d->step, (uint32_t)on), rr_graph_in(g, k, r, x, s));
+                    add_edge(g, rr_graph_out(g, k, r, d->step, (uint32_t)on),
+                             rr_graph_in(g, k, r, x, s));
             }
         }
     }
@@ -155,10 +158,11 @@ static int add_counters(struct rr_graph *g, int k)
                 int peer = p->peer[p->step[x].peer0 + i];
                 int64_t on = rr_graph_signal(plan_of(g, k, peer), p->step[x].counter);
                 if (on < 0)
-                    return rr_fail(g->why, RINGRED_EINTERNAL, r, 0, "rank %d awaits what rank %d never signals",
-                                   r, peer);
+                    return rr_fail(g->why, RINGRED_EINTERNAL, r, 0,
+                                   "rank %d awaits what rank %d never signals", r, peer);
                 for (uint32_t s = 0; s < g->call[k].segments; s++)
-                    add_edge(g, rr_graph_out(g, k, peer, (uint32_t)on, s), rr_graph_in(g, k, r, x, s));
+                    add_edge(g, rr_graph_out(g, k, peer, (uint32_t)on, s),
+                             rr_graph_in(g, k, r, x, s));
             }
     }
     return 0;
@@ -203,13 +207,15 @@ static bool list_ends(struct rr_graph *g, int k, int kind, struct ends *e)
             for (uint32_t x = 0; x < p->steps; x++) {
                 int64_t s = turn - p->step[x].lag;
                 if (p->step[x].kind == kind && s >= 0 && s < segments)
-                    e->at[e->start[link_of(ranks, r, &p->step[x]) + 1]++] = (struct end){ x, (uint32_t)s };
+                    e->at[e->start[link_of(ranks, r, &p->step[x]) + 1]++] =
+                        (struct end){ x, (uint32_t)s };
             }
     }
     return e->at != NULL;
 }
 
-static int match(struct rr_graph *g, int k, size_t link, const struct end *sent, const struct end *read)
+static int match(struct rr_graph *g, int k, size_t link, const struct end *sent,
+                 const struct end *read)
 {
     int from = (int)(link / (size_t)ranks_of(g)), to = (int)(link % (size_t)ranks_of(g));
     const struct rr_step *s = &plan_of(g, k, from)->step[sent->step];
@@ -219,10 +225,11 @@ static int match(struct rr_graph *g, int k, size_t link, const struct end *sent,
 
     if (s->slot != d->slot || sent->segment != read->segment)
         return rr_fail(g->why, RINGRED_EINTERNAL, to, 0,
-                       "rank %d sends step %u, segment %u, where rank %d reads step %u, segment %u", from,
-                       sent->step, sent->segment, to, read->step, read->segment);
+                       "rank %d sends step %u, segment %u, where rank %d reads step %u, segment %u",
+                       from, sent->step, sent->segment, to, read->step, read->segment);
     if (out->hi - out->lo != in->hi - in->lo)
-        return rr_fail(g->why, RINGRED_EINTERNAL, to, 0, "ranks %d and %d disagree on a message's length", from, to);
+        return rr_fail(g->why, RINGRED_EINTERNAL, to, 0,
+                       "ranks %d and %d disagree on a message's length", from, to);
     add_edge(g, rr_graph_in(g, k, from, sent->step, sent->segment),
              rr_graph_in(g, k, to, read->step, read->segment));
     return 0;
@@ -317,7 +324,8 @@ int rr_graph_init(struct rr_graph *g, struct rr_call *call, int calls, ringred_e
         RR_TRY(add_counters(g, k));
         RR_TRY(add_messages(g, k));
     }
-    return g->arena.failed ? rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory for the prover") : order_nodes(g);
+    return g->arena.failed ? rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory for the prover")
+                           : order_nodes(g);
 }
 
 void rr_graph_done(struct rr_graph *g)
@@ -353,10 +361,11 @@ void rr_questions_done(struct rr_questions *q)
 
 /* Sources are taken so many at a time: a node's row says which of them come before it. */
 #define CHUNK 4096u
-#define ROW (CHUNK / 64)
+#define ROW   (CHUNK / 64)
 
 /* Of the two orders only the one that agrees with the topological one is possible. */
-static void places(const struct rr_graph *g, const struct rr_question *q, uint32_t *from, uint32_t *to)
+static void places(const struct rr_graph *g, const struct rr_question *q, uint32_t *from,
+                   uint32_t *to)
 {
     *from = g->place[q->a_out];
     *to = g->place[q->b_in];
@@ -410,8 +419,9 @@ static int answer_chunk(const struct rr_graph *g, const struct rr_questions *q, 
     for (size_t i = 0; i < n; i++) {
         uint32_t from, to;
         places(g, &q->at[sorted[i]], &from, &to);
-        bool before = from < to && (row[(size_t)(to - first) * ROW + (from - first) / 64] >>
-                                    (from - first) % 64 & 1);
+        bool before =
+            from < to &&
+            (row[(size_t)(to - first) * ROW + (from - first) / 64] >> (from - first) % 64 & 1);
         if (!before && from != to) {
             *broken = sorted[i];
             return RINGRED_EINTERNAL;
@@ -423,7 +433,8 @@ static int answer_chunk(const struct rr_graph *g, const struct rr_questions *q, 
 int rr_graph_answer(struct rr_graph *g, const struct rr_questions *q, size_t *broken)
 {
     uint32_t chunks = g->nodes / CHUNK + 1;
-    size_t *start = rr_alloc(chunks + 2u, sizeof *start), *sorted = rr_alloc(q->used + 1, sizeof *sorted);
+    size_t *start = rr_alloc(chunks + 2u, sizeof *start),
+           *sorted = rr_alloc(q->used + 1, sizeof *sorted);
     uint32_t *last = rr_alloc(chunks + 1u, sizeof *last);
     uint64_t *row = rr_alloc((size_t)g->nodes * ROW, sizeof *row);
     int rc = start && sorted && last && row ? 0 : RINGRED_ENOMEM;

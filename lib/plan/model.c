@@ -114,10 +114,12 @@ static int check_case(const struct rr_case *c, ringred_error *why)
         return rr_fail(why, RINGRED_EINVAL, -1, 0, "the case is out of the prover's range");
     for (int r = 0; r < c->ranks; r++)
         if (c->plan[r]->ranks != c->ranks || c->plan[r]->me != r)
-            return rr_fail(why, RINGRED_EINVAL, r, 0, "plan %d is not that of rank %d of %d", r, r, c->ranks);
+            return rr_fail(why, RINGRED_EINVAL, r, 0, "plan %d is not that of rank %d of %d", r, r,
+                           c->ranks);
     for (int r = 0; r < c->ranks; r++)
         if (rr_plan_check(c->plan[r]) < 0)
-            return rr_fail(why, RINGRED_EINTERNAL, r, 0, "the plan of rank %d is not well formed", r);
+            return rr_fail(why, RINGRED_EINTERNAL, r, 0, "the plan of rank %d is not well formed",
+                           r);
     return 0;
 }
 
@@ -162,7 +164,8 @@ static bool copies_to_itself(const struct rr_model *m, int rank, const struct rr
 
     return rr_fact(m->c->in_place, rank) && x->destinations == 1 && !(x->flags & RR_DIVIDE) &&
            from->place == RR_IN && to->place == RR_OUT && from->rank == rank && to->rank == rank &&
-           memcmp(from->at, to->at, sizeof from->at) == 0 && memcmp(from->of, to->of, sizeof from->of) == 0;
+           memcmp(from->at, to->at, sizeof from->at) == 0 &&
+           memcmp(from->of, to->of, sizeof from->of) == 0;
 }
 
 bool rr_model_step_is_off(const struct rr_model *m, int rank, const struct rr_step *x)
@@ -170,7 +173,8 @@ bool rr_model_step_is_off(const struct rr_model *m, int rank, const struct rr_st
     if (x->kind != RR_STEP_COPY)
         return false;
     return ((x->flags & RR_PRIVATE_IN) && rr_fact(m->c->in_window, rank)) ||
-           ((x->flags & RR_PRIVATE_OUT) && out_has_window(m->c, rank)) || copies_to_itself(m, rank, x);
+           ((x->flags & RR_PRIVATE_OUT) && out_has_window(m->c, rank)) ||
+           copies_to_itself(m, rank, x);
 }
 
 /* IN(r) and OUT(r) of another rank: its window; IN without one: its stage. */
@@ -181,8 +185,8 @@ static int where_of_peer(const struct rr_model *m, int rank, const struct rr_spa
     bool window = s->place == RR_IN ? rr_fact(c->in_window, s->rank) : out_has_window(c, s->rank);
 
     if (m->host[s->rank] != m->host[rank])
-        return rr_fail(why, RINGRED_EINTERNAL, rank, 0, "rank %d names a vector of rank %d on another host",
-                       rank, s->rank);
+        return rr_fail(why, RINGRED_EINTERNAL, rank, 0,
+                       "rank %d names a vector of rank %d on another host", rank, s->rank);
     if (window)
         return 0;
     if (s->place == RR_IN) {
@@ -190,14 +194,14 @@ static int where_of_peer(const struct rr_model *m, int rank, const struct rr_spa
         return 0;
     }
     if (!write)
-        return rr_fail(why, RINGRED_EINTERNAL, rank, 0, "rank %d reads the output of rank %d, which has no window",
-                       rank, s->rank);
+        return rr_fail(why, RINGRED_EINTERNAL, rank, 0,
+                       "rank %d reads the output of rank %d, which has no window", rank, s->rank);
     where->memory = RR_NOWHERE;
     return 0;
 }
 
-int rr_model_where(const struct rr_model *m, int rank, const struct rr_step *x, uint32_t span, bool write,
-                   struct rr_where *where, ringred_error *why)
+int rr_model_where(const struct rr_model *m, int rank, const struct rr_step *x, uint32_t span,
+                   bool write, struct rr_where *where, ringred_error *why)
 {
     const struct rr_case *c = m->c;
     const struct rr_span *s = &c->plan[rank]->span[span];
@@ -212,10 +216,11 @@ int rr_model_where(const struct rr_model *m, int rank, const struct rr_step *x, 
         if (write && (x->flags & RR_PRIVATE_OUT) && m->windows[m->host[rank]])
             where->memory = RR_NOWHERE;
         if (write && s->rank != rank)
-            return rr_fail(why, RINGRED_EINTERNAL, rank, 0, "rank %d writes the stage of rank %d", rank, s->rank);
-        if (m->host[s->rank] != m->host[rank])
-            return rr_fail(why, RINGRED_EINTERNAL, rank, 0, "rank %d reads the stage of rank %d on another host",
+            return rr_fail(why, RINGRED_EINTERNAL, rank, 0, "rank %d writes the stage of rank %d",
                            rank, s->rank);
+        if (m->host[s->rank] != m->host[rank])
+            return rr_fail(why, RINGRED_EINTERNAL, rank, 0,
+                           "rank %d reads the stage of rank %d on another host", rank, s->rank);
         return 0;
     case RR_IN:
         if (write)
@@ -231,8 +236,8 @@ int rr_model_where(const struct rr_model *m, int rank, const struct rr_step *x, 
 const char *rr_step_name(int kind)
 {
     static const char *const names[RR_STEP_LAST] = {
-        [RR_STEP_SEND] = "send",     [RR_STEP_RECV] = "recv",     [RR_STEP_REDUCE] = "reduce",
-        [RR_STEP_COPY] = "copy",     [RR_STEP_SIGNAL] = "signal", [RR_STEP_AWAIT] = "await",
+        [RR_STEP_SEND] = "send", [RR_STEP_RECV] = "recv",     [RR_STEP_REDUCE] = "reduce",
+        [RR_STEP_COPY] = "copy", [RR_STEP_SIGNAL] = "signal", [RR_STEP_AWAIT] = "await",
     };
 
     return kind > 0 && kind < RR_STEP_LAST ? names[kind] : "?";

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A case made concrete, for the two provers: how long segments are, which memory a span means on which
- * rank, what is switched off. Inside the plan room only. */
+/* A case made concrete, for the two provers: how long segments are, which memory a span means on
+ * which rank, what is switched off. Inside the plan room only. */
 #ifndef RR_PLAN_MODEL_H
 #define RR_PLAN_MODEL_H
 
@@ -23,13 +23,13 @@ struct rr_where {
 
 struct rr_model {
     const struct rr_case *c;
-    size_t segments;       /* of the vector; the last may be shorter than the others */
-    size_t elements[2];    /* of a segment: [0] any but the last, [1] the last */
+    size_t segments;    /* of the vector; the last may be shorter than the others */
+    size_t elements[2]; /* of a segment: [0] any but the last, [1] the last */
     uint32_t pieces[2];
-    size_t *span0;         /* [ranks] where a rank's spans begin in cut[] */
+    size_t *span0; /* [ranks] where a rank's spans begin in cut[] */
     struct rr_cut *cut[2];
-    int *host;             /* [ranks] the lowest rank that it shares memory with */
-    bool *windows;         /* [ranks] of a host: every rank there has an output window */
+    int *host;     /* [ranks] the lowest rank that it shares memory with */
+    bool *windows; /* [ranks] of a host: every rank there has an output window */
 };
 
 int rr_model_init(struct rr_model *m, const struct rr_case *c, ringred_error *why);
@@ -43,8 +43,8 @@ static inline const struct rr_cut *rr_model_cut(const struct rr_model *m, int ra
 
 bool rr_model_step_is_off(const struct rr_model *m, int rank, const struct rr_step *x);
 /* EINTERNAL: it means nothing (a vector that cannot be reached, an input that is written). */
-int rr_model_where(const struct rr_model *m, int rank, const struct rr_step *x, uint32_t span, bool write,
-                   struct rr_where *where, ringred_error *why);
+int rr_model_where(const struct rr_model *m, int rank, const struct rr_step *x, uint32_t span,
+                   bool write, struct rr_where *where, ringred_error *why);
 
 static inline bool rr_fact(const uint8_t *fact, int rank)
 {

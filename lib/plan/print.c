@@ -3,8 +3,8 @@
 #include "plan/plan.h"
 
 static const char *const kind_names[RR_STEP_LAST] = {
-    [RR_STEP_SEND] = "send",     [RR_STEP_RECV] = "recv",     [RR_STEP_REDUCE] = "reduce",
-    [RR_STEP_COPY] = "copy",     [RR_STEP_SIGNAL] = "signal", [RR_STEP_AWAIT] = "await",
+    [RR_STEP_SEND] = "send", [RR_STEP_RECV] = "recv",     [RR_STEP_REDUCE] = "reduce",
+    [RR_STEP_COPY] = "copy", [RR_STEP_SIGNAL] = "signal", [RR_STEP_AWAIT] = "await",
 };
 static const char *const place_names[] = { "?", "in", "out", "stage", "temp" };
 static const char *const counter_names[RR_COUNTERS] = { "arrived", "ready", "reduced", "left" };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Is a plan well formed? Every index names something, and every dependency points backwards in the
- * order of turns, so a rank by itself can always go on. Whether ranks can go on together, and to the
- * right result, is what the provers show. */
+ * order of turns, so a rank by itself can always go on. Whether ranks can go on together, and to
+ * the right result, is what the provers show. */
 #include "plan/builder.h"
 
 static bool is_message(const struct rr_step *s)
@@ -63,8 +63,9 @@ static bool step_is_sound(const struct rr_plan *p, const struct rr_step *x)
     return true;
 }
 
-/* Backwards in the order of turns; and in a plan without messages, which with a single segment is run
- * straight down the program, backwards in the program too (then all `back` of 0 or less are alike). */
+/* Backwards in the order of turns; and in a plan without messages, which with a single segment is
+ * run straight down the program, backwards in the program too (then all `back` of 0 or less are
+ * alike). */
 static bool points_back(const struct rr_plan *p, uint32_t step, const struct rr_dep *d)
 {
     if (d->step >= p->steps)

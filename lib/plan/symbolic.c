@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The symbolic runner: runs all ranks' plans of a case with expression trees in place of numbers.
  *
- * It keeps the engine's rules: a step does its segments in order; an instance runs when its dependencies
- * are met; a link carries one message at a time, in order, and the receiver checks its header. What may
- * run is kept in a queue, taken from its front (seed 0: ranks and steps in their order as far as they
- * can) or from anywhere (random). A cell stands for a piece of a segment (model.h) and knows besides
- * its tree which piece of the vector it belongs to, so a block that lands in a wrong place is seen
- * even though all blocks of a rank have the same leaf. */
+ * It keeps the engine's rules: a step does its segments in order; an instance runs when its
+ * dependencies are met; a link carries one message at a time, in order, and the receiver checks its
+ * header. What may run is kept in a queue, taken from its front (seed 0: ranks and steps in their
+ * order as far as they can) or from anywhere (random). A cell stands for a piece of a segment
+ * (model.h) and knows besides its tree which piece of the vector it belongs to, so a block that
+ * lands in a wrong place is seen even though all blocks of a rank have the same leaf. */
 #include "plan/arena.h"
 #include "plan/model.h"
 #include "plan/trees.h"
@@ -18,7 +18,7 @@
 enum { QUEUED = 1, POSTED = 2 };
 
 struct cell {
-    uint32_t tree, place;       /* place: number of the piece in the vector */
+    uint32_t tree, place; /* place: number of the piece in the vector */
 };
 
 /* A slot of a temp: what it holds begins with piece `first` of a segment. */
@@ -39,29 +39,30 @@ struct message {
 
 /* One direction between two ranks. */
 struct link {
-    int send, recv;             /* step whose turn it is, + 1; 0: none */
-    int held;                   /* messages between head and tail */
+    int send, recv; /* step whose turn it is, + 1; 0: none */
+    int held;       /* messages between head and tail */
     struct message *head, *tail;
 };
 
-struct target {                 /* a step of a rank */
+struct target { /* a step of a rank */
     int rank;
     uint32_t step;
 };
 
 struct rank {
     const struct rr_plan *plan;
-    uint32_t *done, *cursor;    /* [steps] segments finished; dependencies of the next one seen to be met */
-    uint8_t *state;             /* [steps] */
-    uint32_t *user0;            /* [steps + 1] users of a step: those that depend on it */
+    uint32_t *done,
+        *cursor;     /* [steps] segments finished; dependencies of the next one seen to be met */
+    uint8_t *state;  /* [steps] */
+    uint32_t *user0; /* [steps + 1] users of a step: those that depend on it */
     uint16_t *user;
-    struct cell *vector[2];     /* in, out; the same in place */
-    struct cell *stage;         /* [stage pieces][pieces] */
-    struct slot **temp;         /* [temps][W] */
+    struct cell *vector[2]; /* in, out; the same in place */
+    struct cell *stage;     /* [stage pieces][pieces] */
+    struct slot **temp;     /* [temps][W] */
     uint32_t counter[RR_COUNTERS];
     uint64_t *heard_at[RR_COUNTERS]; /* what a signal told, for barriers */
-    uint64_t *heard;            /* [steps][words] */
-    uint8_t *arrived;           /* [ranks] seen in this call */
+    uint64_t *heard;                 /* [steps][words] */
+    uint8_t *arrived;                /* [ranks] seen in this call */
 };
 
 struct run {
@@ -70,13 +71,13 @@ struct run {
     struct rr_trees trees;
     struct rr_arena arena;
     struct rank *rank;
-    struct link *link;          /* [from][to] */
+    struct link *link;              /* [from][to] */
     uint32_t *waiter0[RR_COUNTERS]; /* [ranks + 1] awaits of a rank's counter */
     struct target *waiter[RR_COUNTERS];
-    struct target *queue;       /* goes round */
+    struct target *queue; /* goes round */
     size_t queue_room, queue_at, queued;
-    size_t left;                /* instances to go */
-    size_t words;               /* of a set of ranks; 0: not a barrier */
+    size_t left;  /* instances to go */
+    size_t words; /* of a set of ranks; 0: not a barrier */
     uint64_t random;
     ringred_error *why;
 };
@@ -137,10 +138,12 @@ static void make_vectors(struct run *run, int r)
     if (run->m.pieces[1] > most)
         most = run->m.pieces[1];
     k->vector[0] = rr_arena_take(&run->arena, n, sizeof(struct cell));
-    k->vector[1] = rr_fact(run->c->in_place, r) ? k->vector[0]
-                                                : rr_arena_take(&run->arena, n, sizeof(struct cell));
+    k->vector[1] = rr_fact(run->c->in_place, r)
+                       ? k->vector[0]
+                       : rr_arena_take(&run->arena, n, sizeof(struct cell));
     if (shared)
-        k->stage = rr_arena_take(&run->arena, most * (size_t)run->c->stage_pieces, sizeof(struct cell));
+        k->stage =
+            rr_arena_take(&run->arena, most * (size_t)run->c->stage_pieces, sizeof(struct cell));
     for (size_t i = 0; i < n && k->vector[0]; i++)
         k->vector[0][i] = (struct cell){ rr_tree_leaf(r), (uint32_t)i };
 }
@@ -183,7 +186,8 @@ static void find_waiters(struct run *run, int counter)
                     if (pass == 0)
                         start[p->peer[s->peer0 + i] + 2]++;
                     else
-                        run->waiter[counter][start[p->peer[s->peer0 + i] + 1]++] = (struct target){ r, x };
+                        run->waiter[counter][start[p->peer[s->peer0 + i] + 1]++] =
+                            (struct target){ r, x };
             }
         }
         if (pass == 1)
@@ -359,13 +363,14 @@ static int wrong(struct run *run, struct target t, const char *what)
     const struct rank *k = &run->rank[t.rank];
     const struct rr_step *x = &k->plan->step[t.step];
 
-    return rr_fail(run->why, RINGRED_EINTERNAL, t.rank, 0, "%s: rank %d of %d, step %u (%s), segment %u of %zu: %s",
-                   k->plan->name, t.rank, run->c->ranks, t.step, rr_step_name(x->kind), k->done[t.step],
-                   run->m.segments, what);
+    return rr_fail(run->why, RINGRED_EINTERNAL, t.rank, 0,
+                   "%s: rank %d of %d, step %u (%s), segment %u of %zu: %s", k->plan->name, t.rank,
+                   run->c->ranks, t.step, rr_step_name(x->kind), k->done[t.step], run->m.segments,
+                   what);
 }
 
-static int temp_cells(struct run *run, struct target t, const struct rr_where *w, const struct rr_cut *cut,
-                      bool write, struct cell **cells)
+static int temp_cells(struct run *run, struct target t, const struct rr_where *w,
+                      const struct rr_cut *cut, bool write, struct cell **cells)
 {
     struct rank *k = &run->rank[t.rank];
     const struct rr_temp *temp = &k->plan->temp[w->index];
@@ -407,8 +412,8 @@ static bool has_met(const struct run *run, struct target t, uint32_t span, bool 
 }
 
 /* The cells that a span means; *cells = NULL where it is switched off. */
-static int cells_of(struct run *run, struct target t, uint32_t span, bool write, struct cell **cells,
-                    uint32_t *pieces)
+static int cells_of(struct run *run, struct target t, uint32_t span, bool write,
+                    struct cell **cells, uint32_t *pieces)
 {
     struct rank *k = &run->rank[t.rank];
     size_t segment = k->done[t.step];
@@ -460,7 +465,8 @@ static bool divides(const struct run *run, const struct rr_step *x)
     return run->c->average && run->c->ranks > 1 && (x->flags & RR_DIVIDE);
 }
 
-static int get(struct run *run, struct target t, uint32_t span, const struct cell **cells, uint32_t *pieces)
+static int get(struct run *run, struct target t, uint32_t span, const struct cell **cells,
+               uint32_t *pieces)
 {
     struct cell *from;
 
@@ -475,8 +481,8 @@ static int get(struct run *run, struct target t, uint32_t span, const struct cel
 /* ---- steps ---- */
 
 /* Piece by piece; all summands must belong to the same piece of the vector. */
-static int add_up(struct run *run, struct target t, const struct cell *const *source, uint32_t pieces,
-                  struct cell *to)
+static int add_up(struct run *run, struct target t, const struct cell *const *source,
+                  uint32_t pieces, struct cell *to)
 {
     const struct rr_step *x = &run->rank[t.rank].plan->step[t.step];
     uint32_t value[UINT8_MAX + 1];
@@ -650,7 +656,8 @@ static int stuck(struct run *run)
     for (int r = 0; r < run->c->ranks; r++)
         for (uint32_t x = 0; x < run->rank[r].plan->steps; x++)
             if (run->rank[r].done[x] < run->m.segments)
-                return wrong(run, (struct target){ r, x }, "deadlock: nothing can run, and this step has not");
+                return wrong(run, (struct target){ r, x },
+                             "deadlock: nothing can run, and this step has not");
     return 0;
 }
 
@@ -676,8 +683,10 @@ static int bad_output(struct run *run, int r, size_t piece, const char *what)
     const struct cell *cell = &run->rank[r].vector[1][piece];
 
     rr_tree_print(&run->trees, cell->tree, &text);
-    return rr_fail(run->why, RINGRED_EINTERNAL, r, 0, "%s: rank %d of %d, piece %zu of %zu of the output: %s: %s",
-                   run->rank[r].plan->name, r, run->c->ranks, piece, vector_pieces(&run->m), what, tree);
+    return rr_fail(run->why, RINGRED_EINTERNAL, r, 0,
+                   "%s: rank %d of %d, piece %zu of %zu of the output: %s: %s",
+                   run->rank[r].plan->name, r, run->c->ranks, piece, vector_pieces(&run->m), what,
+                   tree);
 }
 
 static int check_links(struct run *run)
@@ -702,7 +711,8 @@ static int check_barrier(struct run *run)
             hear(run, all, heard_of(run, (struct target){ r, x }));
         for (int q = 0; q < run->c->ranks; q++)
             if (!(all[q / 64] >> q % 64 & 1))
-                return rr_fail(run->why, RINGRED_EINTERNAL, r, 0, "%s: rank %d leaves without word of rank %d",
+                return rr_fail(run->why, RINGRED_EINTERNAL, r, 0,
+                               "%s: rank %d leaves without word of rank %d",
                                run->rank[r].plan->name, r, q);
     }
     return 0;
@@ -733,7 +743,9 @@ static int check_piece(struct run *run, int r, size_t i, uint32_t expected)
     if (mine->tree == RR_TREE_NONE || mine->place != i)
         return bad_output(run, r, i, mine->tree ? "belongs elsewhere" : "was not written");
     if (r > 0)
-        return mine->tree == run->rank[0].vector[1][i].tree ? 0 : bad_output(run, r, i, "differs from rank 0's");
+        return mine->tree == run->rank[0].vector[1][i].tree
+                   ? 0
+                   : bad_output(run, r, i, "differs from rank 0's");
     int good = expected != RR_TREE_NONE ? mine->tree == expected
                                         : rr_tree_has_all_once(&run->trees, mine->tree, divided);
     return good > 0 ? 0 : good < 0 ? good : bad_output(run, r, i, "is not the result");

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Are the provers any good? Changes plans in one place at a time, in every way that a builder could have
- * got it wrong, and demands that the provers notice each. A change that they let pass must be shown to
- * be none: by a rule that is checked here, mutant by mutant, not taken for granted (see `reason`).
+/* Are the provers any good? Changes plans in one place at a time, in every way that a builder could
+ * have got it wrong, and demands that the provers notice each. A change that they let pass must be
+ * shown to be none: by a rule that is checked here, mutant by mutant, not taken for granted (see
+ * `reason`).
  *
  *     mutants [-v]    -v: a line for each mutant that was found equivalent */
 #include "plan/graph.h"
@@ -13,23 +14,23 @@
 /* ---- mutants ---- */
 
 enum change {
-    BLOCK,       /* another block */
-    CUT,         /* one block less or more of the cut */
-    PLACE,       /* another buffer */
-    OWNER,       /* another rank's, another temp */
-    PEER,        /* of a message */
+    BLOCK, /* another block */
+    CUT,   /* one block less or more of the cut */
+    PLACE, /* another buffer */
+    OWNER, /* another rank's, another temp */
+    PEER,  /* of a message */
     SLOT,
     COUNTER,
-    PEER_LOST,   /* an await forgets one */
+    PEER_LOST, /* an await forgets one */
     DEP_LOST,
-    DEP_LATE,    /* waits for one segment less */
-    DEP_OTHER,   /* waits for another step */
-    ORDER,       /* two steps in a row change places */
+    DEP_LATE,  /* waits for one segment less */
+    DEP_OTHER, /* waits for another step */
+    ORDER,     /* two steps in a row change places */
     FLAG_DIVIDE,
     FLAG_PRIVATE_IN,
     FLAG_PRIVATE_OUT,
     LAG,
-    SOURCES,     /* two in a row change places */
+    SOURCES, /* two in a row change places */
     SOURCE_LOST,
     DESTINATION_LOST,
     TEMP_SMALL,
@@ -37,8 +38,8 @@ enum change {
 };
 
 static const char *const change_names[CHANGES] = {
-    "block",    "cut",       "place", "owner",  "peer",           "slot",             "counter",
-    "await",    "no dep",    "late dep", "other dep", "order",    "divide",           "private in",
+    "block",       "cut",    "place",    "owner",     "peer",           "slot",       "counter",
+    "await",       "no dep", "late dep", "other dep", "order",          "divide",     "private in",
     "private out", "lag",    "sources",  "no source", "no destination", "small temp",
 };
 
@@ -101,11 +102,14 @@ static bool change_span(struct rr_plan *p, enum change how, struct rr_span *s)
         s->at[level] = (uint16_t)((s->at[level] + 1) % s->of[level]);
         return s->of[level] > 1;
     case CUT:
-        s->of[level] = (uint16_t)(s->at[level] + 1 < s->of[level] ? s->of[level] - 1 : s->of[level] + 1);
+        s->of[level] =
+            (uint16_t)(s->at[level] + 1 < s->of[level] ? s->of[level] - 1 : s->of[level] + 1);
         return true;
     case PLACE:
         if (s->place == RR_TEMP)
-            *s = (struct rr_span){ .place = RR_OUT, .rank = (int16_t)p->me, .at = { s->at[0], s->at[1], s->at[2] },
+            *s = (struct rr_span){ .place = RR_OUT,
+                                   .rank = (int16_t)p->me,
+                                   .at = { s->at[0], s->at[1], s->at[2] },
                                    .of = { s->of[0], s->of[1], s->of[2] } };
         else
             s->place = s->place == RR_IN ? RR_OUT : s->place == RR_OUT ? RR_IN : RR_OUT;
@@ -173,7 +177,8 @@ static bool change_list(struct rr_plan *p, const struct mutant *m, struct rr_ste
 
 static bool change_flag(struct rr_step *x, unsigned flag)
 {
-    bool meant = flag == RR_DIVIDE ? x->kind == RR_STEP_REDUCE || x->kind == RR_STEP_COPY : x->flags & flag;
+    bool meant =
+        flag == RR_DIVIDE ? x->kind == RR_STEP_REDUCE || x->kind == RR_STEP_COPY : x->flags & flag;
 
     x->flags ^= (uint8_t)flag;
     return meant;
@@ -259,8 +264,8 @@ struct subject {
     int ranks, each, root;
 };
 
-static struct rr_case sized(const struct plans *p, const struct subject *s, enum facts facts, size_t count,
-                            size_t segment)
+static struct rr_case sized(const struct plans *p, const struct subject *s, enum facts facts,
+                            size_t count, size_t segment)
 {
     struct rr_case c = case_of(p, s->algo, s->root, facts);
 
@@ -270,9 +275,12 @@ static struct rr_case sized(const struct plans *p, const struct subject *s, enum
 }
 
 /* Among other calls: the stages that these use must be safe from it, and its own from them. */
-static bool is_found_in_turn(const struct plans *p, const struct subject *s, const struct plans *other)
+static bool is_found_in_turn(const struct plans *p, const struct subject *s,
+                             const struct plans *other)
 {
-    static const uint32_t segments[][4] = { { 10, 1, 1, 4 }, { 3, 3, 1, 4 }, { 1, 9, 1, 4 }, { 7, 1, 4, 2 } };
+    static const uint32_t segments[][4] = {
+        { 10, 1, 1, 4 }, { 3, 3, 1, 4 }, { 1, 9, 1, 4 }, { 7, 1, 4, 2 }
+    };
     size_t n = (size_t)p->ranks;
 
     for (int f = 0; f < FACTS && other->plan[0]; f++)
@@ -335,12 +343,13 @@ static const char *const reason_texts[REASONS] = {
     [LAST_EMPTY] = "the last message of a barrier, which nobody waits for, is read earlier",
     [NEEDLESS_COPY] = "copies where it could do without",
     [ANY_ORDER] = "another order of a sum that promises none",
-    [ALIKE] = "the same steps in another line: none waits for the other, all others wait for both or neither",
+    [ALIKE] = "the same steps in another line: none waits for the other, all others wait for both "
+              "or neither",
     [ONE_RANK] = "divides by one",
 };
 
-/* Does step t of `rank` for segment s - back still come before step x for segment s, for all s? With
- * t_rank another rank's: its signal. x = UINT32_MAX: before the end. */
+/* Does step t of `rank` for segment s - back still come before step x for segment s, for all s?
+ * With t_rank another rank's: its signal. x = UINT32_MAX: before the end. */
 struct order {
     int t_rank, x_rank;
     uint32_t t, x;
@@ -377,7 +386,8 @@ static bool holds(const struct plans *p, const struct subject *s, const struct o
     struct rr_model m;
     bool all = rr_model_init(&m, &c, NULL) == 0;
 
-    for (uint32_t segments = 1; segments <= 2 * RR_PLAN_WINDOW + 1 && all; segments += segments < 3 ? 1 : 3)
+    for (uint32_t segments = 1; segments <= 2 * RR_PLAN_WINDOW + 1 && all;
+         segments += segments < 3 ? 1 : 3)
         all = holds_in(&m, o, segments);
     rr_model_done(&m);
     return all;
@@ -403,20 +413,22 @@ static enum reason why_dep(const struct plans *p, const struct subject *s, const
         return IMPLIED;
     if (x->kind == RR_STEP_AWAIT && (on == RR_STEP_SIGNAL || on == RR_STEP_AWAIT))
         return AWAIT_EARLY;
-    if (rr_algo_table[s->algo].what == RR_BARRIER && x->kind == RR_STEP_RECV && on == RR_STEP_RECV &&
-        !has_users(p->plan[m->rank], m->step))
+    if (rr_algo_table[s->algo].what == RR_BARRIER && x->kind == RR_STEP_RECV &&
+        on == RR_STEP_RECV && !has_users(p->plan[m->rank], m->step))
         return LAST_EMPTY;
     return NOT_EQUIVALENT;
 }
 
-/* The signal that an await forgot must come before all that waits for the await, and before the end. */
+/* The signal that an await forgot must come before all that waits for the await, and before the
+ * end. */
 static enum reason why_peer(const struct plans *p, const struct subject *s, const struct mutant *m,
                             const struct backup *was)
 {
     const struct rr_plan *mine = p->plan[m->rank];
     const struct rr_step *x = &was->step[m->step];
     int peer = was->peer[x->peer0 + m->item];
-    struct order o = { peer, m->rank, (uint32_t)rr_graph_signal(p->plan[peer], x->counter), UINT32_MAX, 0 };
+    struct order o = { peer, m->rank, (uint32_t)rr_graph_signal(p->plan[peer], x->counter),
+                       UINT32_MAX, 0 };
 
     if (!holds(p, s, &o))
         return NOT_EQUIVALENT;
@@ -442,14 +454,16 @@ static int waits(const struct backup *was, uint32_t y, uint32_t on)
     return NOT_AT_ALL;
 }
 
-static enum reason why_order(const struct rr_plan *p, const struct mutant *m, const struct backup *was)
+static enum reason why_order(const struct rr_plan *p, const struct mutant *m,
+                             const struct backup *was)
 {
     uint32_t a = m->step, b = m->step + 1;
 
     if (waits(was, b, a) != NOT_AT_ALL || waits(was, a, b) != NOT_AT_ALL)
         return NOT_EQUIVALENT;
     for (uint32_t y = 0; y < p->steps; y++)
-        if (waits(was, y, a) != waits(was, y, b) && was->step[y].kind != RR_STEP_AWAIT) /* AWAIT_EARLY */
+        if (waits(was, y, a) != waits(was, y, b) &&
+            was->step[y].kind != RR_STEP_AWAIT) /* AWAIT_EARLY */
             return NOT_EQUIVALENT;
     return ALIKE;
 }
@@ -487,7 +501,8 @@ static enum reason reason(const struct plans *p, const struct subject *s, const 
 static bool stands_chance(const struct plans *p, const struct subject *s)
 {
     for (uint64_t seed = 1; seed <= 24; seed++) {
-        struct rr_case c = sized(p, s, (enum facts)(seed % FACTS), 11 * (size_t)p->ranks, (size_t)p->ranks);
+        struct rr_case c =
+            sized(p, s, (enum facts)(seed % FACTS), 11 * (size_t)p->ranks, (size_t)p->ranks);
         c.channel = (int)(seed % 3) - 1;
         c.seed = seed;
         if (rr_plan_prove(&c, NULL) < 0)
@@ -504,10 +519,12 @@ struct tally {
     long equivalent[REASONS];
 };
 
-static void report(const struct subject *s, const struct mutant *m, const struct rr_step *x, const char *why)
+static void report(const struct subject *s, const struct mutant *m, const struct rr_step *x,
+                   const char *why)
 {
-    printf("%s, %d ranks: rank %d, step %u (%s), item %u: %s: %s\n", rr_algo_table[s->algo].name, s->ranks,
-           m->rank, m->step, rr_step_name(x->kind), m->item, change_names[m->change], why);
+    printf("%s, %d ranks: rank %d, step %u (%s), item %u: %s: %s\n", rr_algo_table[s->algo].name,
+           s->ranks, m->rank, m->step, rr_step_name(x->kind), m->item, change_names[m->change],
+           why);
 }
 
 static void judge(const struct plans *p, const struct subject *s, const struct plans *other,
@@ -560,8 +577,10 @@ static int judge_subject(const struct subject *s, struct tally *t)
     struct backup was;
 
     layout_make(&l, s->ranks, s->each);
-    if (plans_build(&p, s->algo, &l, s->root) < 0 || build_other(&other, &p, &l) < 0 || is_found(&p, s, &other)) {
-        printf("%s for %d ranks is not right to begin with\n", rr_algo_table[s->algo].name, s->ranks);
+    if (plans_build(&p, s->algo, &l, s->root) < 0 || build_other(&other, &p, &l) < 0 ||
+        is_found(&p, s, &other)) {
+        printf("%s for %d ranks is not right to begin with\n", rr_algo_table[s->algo].name,
+               s->ranks);
         return 1;
     }
     for (int r = 0; r < p.ranks; r++) {
@@ -583,7 +602,8 @@ static int summarise(const struct tally *t)
     long equivalent = t->mutants - t->killed - t->equivalent[NOT_EQUIVALENT];
 
     for (int c = 0; c < CHANGES; c++)
-        printf("  %-15s %5ld, %5ld killed\n", change_names[c], t->by_change[c][0], t->by_change[c][1]);
+        printf("  %-15s %5ld, %5ld killed\n", change_names[c], t->by_change[c][0],
+               t->by_change[c][1]);
     for (int r = 1; r < REASONS; r++)
         printf("  equivalent %5ld: %s\n", t->equivalent[r], reason_texts[r]);
     if (t->equivalent[NOT_EQUIVALENT] > 0)
@@ -595,12 +615,15 @@ static int summarise(const struct tally *t)
 int main(int argc, char **argv)
 {
     static const struct subject subjects[] = {
-        { RR_ALGO_COPY, 1, 1, 0 },          { RR_ALGO_SHM_ONESHOT, 3, 3, 0 },   { RR_ALGO_SHM_TWOSHOT, 2, 2, 0 },
-        { RR_ALGO_SHM_TWOSHOT, 3, 3, 0 },   { RR_ALGO_ONESHOT, 3, 3, 0 },       { RR_ALGO_TWOSHOT, 2, 2, 0 },
-        { RR_ALGO_TWOSHOT, 4, 4, 0 },       { RR_ALGO_RING, 2, 2, 0 },          { RR_ALGO_RING, 4, 4, 0 },
-        { RR_ALGO_DOUBLING, 5, 5, 0 },      { RR_ALGO_HIERARCHICAL, 4, 2, 0 },  { RR_ALGO_HIERARCHICAL, 6, 2, 0 },
-        { RR_ALGO_SHM_BROADCAST, 3, 3, 1 }, { RR_ALGO_BINOMIAL, 6, 6, 2 },      { RR_ALGO_HIER_BROADCAST, 6, 2, 1 },
-        { RR_ALGO_SHM_BARRIER, 3, 3, 0 },   { RR_ALGO_DISSEMINATION, 8, 8, 0 }, { RR_ALGO_HIER_BARRIER, 8, 2, 0 },
+        { RR_ALGO_COPY, 1, 1, 0 },           { RR_ALGO_SHM_ONESHOT, 3, 3, 0 },
+        { RR_ALGO_SHM_TWOSHOT, 2, 2, 0 },    { RR_ALGO_SHM_TWOSHOT, 3, 3, 0 },
+        { RR_ALGO_ONESHOT, 3, 3, 0 },        { RR_ALGO_TWOSHOT, 2, 2, 0 },
+        { RR_ALGO_TWOSHOT, 4, 4, 0 },        { RR_ALGO_RING, 2, 2, 0 },
+        { RR_ALGO_RING, 4, 4, 0 },           { RR_ALGO_DOUBLING, 5, 5, 0 },
+        { RR_ALGO_HIERARCHICAL, 4, 2, 0 },   { RR_ALGO_HIERARCHICAL, 6, 2, 0 },
+        { RR_ALGO_SHM_BROADCAST, 3, 3, 1 },  { RR_ALGO_BINOMIAL, 6, 6, 2 },
+        { RR_ALGO_HIER_BROADCAST, 6, 2, 1 }, { RR_ALGO_SHM_BARRIER, 3, 3, 0 },
+        { RR_ALGO_DISSEMINATION, 8, 8, 0 },  { RR_ALGO_HIER_BARRIER, 8, 2, 0 },
     };
     struct tally t = { .lists = argc > 1 && strcmp(argv[1], "-v") == 0 };
 

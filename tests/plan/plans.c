@@ -8,7 +8,8 @@ void layout_make(struct layout *l, int ranks, int each)
 {
     for (int r = 0; r < ranks; r++)
         l->host[r] = (int16_t)(r / each);
-    l->of = (struct rr_layout){ .ranks = ranks, .hosts = (ranks + each - 1) / each, .host = l->host };
+    l->of =
+        (struct rr_layout){ .ranks = ranks, .hosts = (ranks + each - 1) / each, .host = l->host };
 }
 
 void layout_deal(struct layout *l, int ranks, int hosts)
@@ -39,7 +40,8 @@ void plans_free(struct plans *p)
     memset(p, 0, sizeof *p);
 }
 
-static uint8_t facts_in_place[FACTS][MOST_RANKS], facts_in[FACTS][MOST_RANKS], facts_out[FACTS][MOST_RANKS];
+static uint8_t facts_in_place[FACTS][MOST_RANKS], facts_in[FACTS][MOST_RANKS],
+    facts_out[FACTS][MOST_RANKS];
 
 static void make_facts(void)
 {

@@ -27,11 +27,11 @@ void plans_free(struct plans *p);
 
 /* What ranks know alone. */
 enum facts {
-    FACTS_PRIVATE,          /* out of place, no windows */
+    FACTS_PRIVATE, /* out of place, no windows */
     FACTS_PRIVATE_IN_PLACE,
     FACTS_WINDOWS,
     FACTS_WINDOWS_IN_PLACE,
-    FACTS_MIXED,            /* rank by rank another */
+    FACTS_MIXED, /* rank by rank another */
     FACTS_MIXED_2,
     FACTS
 };

@@ -107,7 +107,8 @@ static void test_messages_of_a_link_keep_the_order_of_turns(void **state)
 
     (void)state;
     struct rr_builder *b = fresh(3, 0);
-    int a = rr_add_send(b, 1, 0, in0), other = rr_add_send(b, 2, 0, in0), c = rr_add_send(b, 1, 1, in0);
+    int a = rr_add_send(b, 1, 0, in0), other = rr_add_send(b, 2, 0, in0),
+        c = rr_add_send(b, 1, 1, in0);
     rr_lag(b, c, 1);
     assert_int_equal(rr_plan_finish(b, &p), 0);
     assert_int_equal(deps_on(p, c, a, &back), 1);

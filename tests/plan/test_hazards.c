@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* No two instances that touch the same bytes, one writing, come in an order that chance decides: for
- * every algorithm, with all that ranks may know alone, and for different calls one after another on the
- * same stages. */
+/* No two instances that touch the same bytes, one writing, come in an order that chance decides:
+ * for every algorithm, with all that ranks may know alone, and for different calls one after
+ * another on the same stages. */
 #include "plans.h"
 
 #include <setjmp.h>
@@ -12,7 +12,8 @@
 #include <cmocka.h>
 
 /* The size that gives every block of every level some bytes. */
-static struct rr_case whole_case(const struct plans *p, enum rr_algo algo, int root, enum facts facts)
+static struct rr_case whole_case(const struct plans *p, enum rr_algo algo, int root,
+                                 enum facts facts)
 {
     struct rr_case c = case_of(p, algo, root, facts);
 
@@ -29,7 +30,8 @@ static void check(enum rr_algo algo, const struct layout *l, int root, enum fact
     assert_int_equal(plans_build(&p, algo, l, root), 0);
     struct rr_case c = whole_case(&p, algo, root, facts);
     if (rr_plan_hazards(&c, &why) < 0)
-        fail_msg("%d ranks on %d hosts, root %d, facts %d: %s", l->of.ranks, l->of.hosts, root, facts, why.text);
+        fail_msg("%d ranks on %d hosts, root %d, facts %d: %s", l->of.ranks, l->of.hosts, root,
+                 facts, why.text);
     plans_free(&p);
 }
 
@@ -90,11 +92,12 @@ static unsigned any(unsigned below)
 
 #define MOST_CALLS 12
 
-/* A few calls of any kind that ranks of this layout can make with shared memory, most of them short. */
+/* A few calls of any kind that ranks of this layout can make with shared memory, most of them
+ * short. */
 static void check_random_calls(const struct layout *l)
 {
-    static const enum rr_algo one_host[] = { RR_ALGO_SHM_ONESHOT, RR_ALGO_SHM_TWOSHOT, RR_ALGO_SHM_BROADCAST,
-                                             RR_ALGO_SHM_BARRIER };
+    static const enum rr_algo one_host[] = { RR_ALGO_SHM_ONESHOT, RR_ALGO_SHM_TWOSHOT,
+                                             RR_ALGO_SHM_BROADCAST, RR_ALGO_SHM_BARRIER };
     static const enum rr_algo more_hosts[] = { RR_ALGO_HIERARCHICAL, RR_ALGO_HIER_BROADCAST,
                                                RR_ALGO_HIER_BARRIER };
     ringred_error why = { .struct_size = sizeof why };
@@ -120,7 +123,8 @@ static void check_random_calls(const struct layout *l)
 
 static void test_different_calls_in_turn(void **state)
 {
-    static const int layouts[][2] = { { 2, 2 }, { 3, 3 }, { 4, 4 }, { 5, 5 }, { 4, 2 }, { 6, 2 }, { 8, 4 } };
+    static const int layouts[][2] = { { 2, 2 }, { 3, 3 }, { 4, 4 }, { 5, 5 },
+                                      { 4, 2 }, { 6, 2 }, { 8, 4 } };
 
     (void)state;
     random_state = 1;

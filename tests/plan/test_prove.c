@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every algorithm's plans, run with expression trees: every rank count up to 64, then the primes and
- * the neighbours of powers of two up to 256, counts around the number of ranks, few and many segments,
- * links of every kind. Up to 16 ranks also in random order, with all that ranks may know alone. */
+/* Every algorithm's plans, run with expression trees: every rank count up to 64, then the primes
+ * and the neighbours of powers of two up to 256, counts around the number of ranks, few and many
+ * segments, links of every kind. Up to 16 ranks also in random order, with all that ranks may know
+ * alone. */
 #include "plans.h"
 
 #include <setjmp.h>
@@ -18,8 +19,8 @@ static void prove(const struct rr_case *c)
 
     proofs++;
     if (rr_plan_prove(c, &why) < 0)
-        fail_msg("%zu elements in segments of %zu, channel %d, seed %llu: %s", c->count, c->segment, c->channel,
-                 (unsigned long long)c->seed, why.text);
+        fail_msg("%zu elements in segments of %zu, channel %d, seed %llu: %s", c->count, c->segment,
+                 c->channel, (unsigned long long)c->seed, why.text);
 }
 
 /* ---- sizes ---- */
@@ -35,8 +36,8 @@ static void sizes_for(int ranks, struct size *s)
 {
     size_t n = (size_t)ranks;
     const struct size all[SIZES] = {
-        { 0, 4 * n },         { 1, 4 * n },     { n - 1, n + 3 },       { n, n },     { n + 1, n / 2 + 1 },
-        { 257, n + 2 },       { 5 * n - 1, n }, { 2 * n + 1, 4 * n },   { 7, 1 },     { 10 * n + 3, n + 1 },
+        { 0, 4 * n },   { 1, 4 * n },     { n - 1, n + 3 },     { n, n }, { n + 1, n / 2 + 1 },
+        { 257, n + 2 }, { 5 * n - 1, n }, { 2 * n + 1, 4 * n }, { 7, 1 }, { 10 * n + 3, n + 1 },
     };
 
     for (int i = 0; i < SIZES; i++)
@@ -106,8 +107,8 @@ static void for_roots(enum rr_algo algo, const struct layout *l, int roots, prov
     }
 }
 
-/* Every layout that makes sense for it: one host; for those that span hosts, hosts of 1, 2, 4, 8, ...,
- * and, if they take any layout, of 3 and 5 ranks and dealt out like cards. */
+/* Every layout that makes sense for it: one host; for those that span hosts, hosts of 1, 2, 4, 8,
+ * ..., and, if they take any layout, of 3 and 5 ranks and dealt out like cards. */
 static void for_layouts(enum rr_algo algo, int n, int roots, prover run)
 {
     static const int each[] = { 1, 2, 4, 8, 16, 32, 3, 5 };
