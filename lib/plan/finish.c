@@ -129,29 +129,67 @@ static void pack_deps(struct rr_plan *p, const struct rr_builder *b)
     p->deps = next;
 }
 
-/* Puts something into a stage whatever windows there are. */
-static bool needs_stage(const struct rr_plan *p, const struct rr_step *s)
+/* Does something even where every rank has windows. */
+static bool always_works(const struct rr_step *s)
 {
-    if (s->kind != RR_STEP_COPY || (s->flags & RR_PRIVATE_IN))
-        return false;
-    for (uint32_t i = 0; i < s->destinations; i++)
+    return s->kind == RR_STEP_REDUCE ||
+           (s->kind == RR_STEP_COPY && !(s->flags & (RR_PRIVATE_IN | RR_PRIVATE_OUT)));
+}
+
+static bool puts_into_stage(const struct rr_plan *p, const struct rr_step *s)
+{
+    for (uint32_t i = 0; i < s->destinations && !(s->flags & RR_PRIVATE_OUT); i++)
         if (p->span[s->destination + i].place == RR_STAGE)
             return true;
     return false;
 }
 
+static bool waits_for(const struct rr_plan *p, const struct rr_step *s, uint32_t step)
+{
+    for (uint32_t i = 0; i < s->deps; i++)
+        if (p->dep[s->dep + i].step == step && p->dep[s->dep + i].back <= 0)
+            return true;
+    return false;
+}
+
+/* Once it has met all others, in one step, nothing of the vector has been touched and nothing will
+ * go through a stage or a link. Only sums are: a broadcast's root and its readers meet differently,
+ * and all ranks must come to the same answer. */
+static bool is_windowed(const struct rr_plan *p)
+{
+    uint32_t meeting = UINT32_MAX;
+    bool sums = false;
+
+    for (uint32_t x = 0; x < p->steps; x++) {
+        if (p->step[x].kind != RR_STEP_AWAIT || p->step[x].counter != RR_ARRIVED)
+            continue;
+        if (meeting != UINT32_MAX)
+            return false;
+        meeting = x;
+    }
+    for (uint32_t x = 0; x < p->steps; x++) {
+        const struct rr_step *s = &p->step[x];
+        if (is_message(s))
+            return false;
+        if (!always_works(s))
+            continue;
+        if (puts_into_stage(p, s) || !waits_for(p, s, meeting))
+            return false;
+        sums = sums || s->kind == RR_STEP_REDUCE;
+    }
+    return sums;
+}
+
 static void describe(struct rr_plan *p)
 {
-    p->windowed = true;
     for (uint32_t x = 0; x < p->steps; x++) {
         const struct rr_step *s = &p->step[x];
         p->shared = p->shared || s->kind == RR_STEP_SIGNAL || s->kind == RR_STEP_AWAIT;
         p->linked = p->linked || is_message(s);
-        p->windowed = p->windowed && !needs_stage(p, s);
         if (s->lag > p->most_lag)
             p->most_lag = s->lag;
     }
-    p->windowed = p->windowed && p->shared && !p->linked;
+    p->windowed = is_windowed(p);
 }
 
 static void *take(char **at, const struct rr_list *l)

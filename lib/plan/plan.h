@@ -93,7 +93,8 @@ struct rr_plan {
     uint8_t most_lag;
     bool shared;               /* has SIGNAL or AWAIT steps: needs the host's shared memory */
     bool linked;               /* has SEND or RECV steps */
-    bool windowed;             /* where every rank has windows, nothing goes through a stage or a link */
+    bool windowed;             /* if all ranks have windows, they may take the vector as one segment
+                                * once they have met */
     bool tree;                 /* evaluates the canonical tree; ring does not */
 };
 

@@ -276,6 +276,25 @@ static void test_table_names_every_algorithm(void **state)
     }
 }
 
+/* Ranks that came to different answers would wait for each other's segments. */
+static void test_all_ranks_agree_on_windowed(void **state)
+{
+    (void)state;
+    for (int a = RR_ALGO_COPY + 1; a < RR_ALGOS; a++)
+        for (int n = 2; n <= 12; n++) {
+            struct layout l;
+            struct plans p;
+            layout_make(&l, n, n);
+            if (plans_build(&p, (enum rr_algo)a, &l, n / 2) < 0)
+                continue;
+            bool windowed =
+                a == RR_ALGO_SHM_TWOSHOT || (a == RR_ALGO_HIERARCHICAL && !p.plan[0]->linked);
+            for (int r = 0; r < n; r++)
+                assert_int_equal(p.plan[r]->windowed, windowed);
+            plans_free(&p);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -289,6 +308,7 @@ int main(void)
         cmocka_unit_test(test_builders_survive_every_failing_allocation),
         cmocka_unit_test(test_provers_survive_every_failing_allocation),
         cmocka_unit_test(test_table_names_every_algorithm),
+        cmocka_unit_test(test_all_ranks_agree_on_windowed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
