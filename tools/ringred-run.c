@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ringred-run: starts the ranks of a job on this machine, passes them what they need to find each other,
- * and ends them all when one fails or the user says so. It uses nothing of the library: the RINGRED_*
- * variables (docs/USER.md) are the whole agreement.
+/* ringred-run: starts the ranks of a job on this machine, passes them what they need to find each
+ * other, and ends them all when one fails or the user says so. It uses nothing of the library: the
+ * RINGRED_* variables (docs/USER.md) are the whole agreement.
  *
- * The root's socket listens before any rank exists and is handed to rank 0, so no port is ever chosen
- * first and opened later. The key goes to each rank through a pipe: neither arguments nor environment
- * show it to others. */
+ * The root's socket listens before any rank exists and is handed to rank 0, so no port is ever
+ * chosen first and opened later. The key goes to each rank through a pipe: neither arguments nor
+ * environment show it to others. */
 #include <ringred/version.h>
 
 #include <arpa/inet.h>
@@ -32,22 +32,22 @@
 
 #define KEY_BYTES   32
 #define RANKS_MOST  4096
-#define LINE_MOST   (1 << 20) /* a longer line is passed on in pieces */
+#define LINE_MOST   (1 << 20)             /* a longer line is passed on in pieces */
 #define SETTLE_NS   ((int64_t)1000000000) /* after a failure the others may say what they saw */
-#define EXIT_SYSTEM 125 /* ringred-run itself failed */
+#define EXIT_SYSTEM 125                   /* ringred-run itself failed */
 
 /* What a rank writes to one of its two outputs. */
 struct stream {
-    int fd;          /* our end of the pipe, -1: closed */
-    int to;          /* ours: 1 or 2 */
+    int fd; /* our end of the pipe, -1: closed */
+    int to; /* ours: 1 or 2 */
     int rank;
-    char *text;      /* what has come of the present line */
+    char *text; /* what has come of the present line */
     size_t used, room;
-    bool mid_line;   /* its beginning is out already */
+    bool mid_line; /* its beginning is out already */
 };
 
 struct rank {
-    pid_t pid;       /* 0: has ended */
+    pid_t pid; /* 0: has ended */
     struct stream out[2];
 };
 
@@ -65,12 +65,12 @@ static struct {
     int listener, signals;
     char root[64];
     unsigned char key[KEY_BYTES];
-    struct rlimit files;          /* as we found it: the ranks get it back */
+    struct rlimit files; /* as we found it: the ranks get it back */
     /* how it ends */
-    int code;                     /* of the first failure */
+    int code; /* of the first failure */
     bool failed, told, interrupted;
-    int64_t next_ns;              /* when to become ruder; INT64_MAX: never */
-    struct stream *open_line[3];  /* who has written a line's beginning to 1 and 2 */
+    int64_t next_ns;             /* when to become ruder; INT64_MAX: never */
+    struct stream *open_line[3]; /* who has written a line's beginning to 1 and 2 */
 } job = { .grace_ns = (int64_t)5000000000, .next_ns = INT64_MAX };
 
 static void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -100,16 +100,22 @@ static const char usage[] =
     "Starts RANKS processes of COMMAND on this machine as the ranks of one libringred job.\n"
     "\n"
     "  -n, --ranks RANKS        how many (1 to 4096)\n"
-    "      --ranks-per-host K   let each K ranks in turn believe that they share a host of their own\n"
+    "      --ranks-per-host K   let each K ranks in turn believe that they share a host of their "
+    "own\n"
     "  -x, --env NAME=VALUE     set a variable for the ranks; may be repeated\n"
-    "      --no-prefix          leave the ranks' output alone instead of marking lines with [rank]\n"
-    "      --grace SECONDS      from asking ranks to end (SIGTERM) to ending them (SIGKILL); default 5\n"
+    "      --no-prefix          leave the ranks' output alone instead of marking lines with "
+    "[rank]\n"
+    "      --grace SECONDS      from asking ranks to end (SIGTERM) to ending them (SIGKILL); "
+    "default 5\n"
     "  -h, --help               this text\n"
     "  -V, --version            the version\n"
     "\n"
-    "Each rank finds its place in RINGRED_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE, _ROOT and _KEY_FD.\n"
-    "When a rank fails, the others get a second to notice; then all are ended. The exit status is that\n"
-    "of the first rank that failed, 128+N if signal N killed it; 125 if ringred-run itself failed, 126\n"
+    "Each rank finds its place in RINGRED_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE, _ROOT and "
+    "_KEY_FD.\n"
+    "When a rank fails, the others get a second to notice; then all are ended. The exit status is "
+    "that\n"
+    "of the first rank that failed, 128+N if signal N killed it; 125 if ringred-run itself failed, "
+    "126\n"
     "or 127 if COMMAND could not be run. Standard input is for rank 0, unless it is a terminal.\n";
 
 static long number(const char *text, const char *what, long least, long most)
@@ -140,10 +146,14 @@ static void parse(int argc, char **argv)
 {
     enum { PER_HOST = 256, NO_PREFIX, GRACE };
     static const struct option options[] = {
-        { "ranks", required_argument, NULL, 'n' },     { "ranks-per-host", required_argument, NULL, PER_HOST },
-        { "env", required_argument, NULL, 'x' },       { "no-prefix", no_argument, NULL, NO_PREFIX },
-        { "grace", required_argument, NULL, GRACE },   { "help", no_argument, NULL, 'h' },
-        { "version", no_argument, NULL, 'V' },         { NULL, 0, NULL, 0 },
+        { "ranks", required_argument, NULL, 'n' },
+        { "ranks-per-host", required_argument, NULL, PER_HOST },
+        { "env", required_argument, NULL, 'x' },
+        { "no-prefix", no_argument, NULL, NO_PREFIX },
+        { "grace", required_argument, NULL, GRACE },
+        { "help", no_argument, NULL, 'h' },
+        { "version", no_argument, NULL, 'V' },
+        { NULL, 0, NULL, 0 },
     };
     int c;
 
@@ -207,7 +217,8 @@ static void open_root(void)
         n = sizeof in6;
         job.listener = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
         must(job.listener >= 0 && bind(job.listener, (struct sockaddr *)&in6, sizeof in6) == 0 &&
-             getsockname(job.listener, (struct sockaddr *)&in6, &n) == 0, "open a socket for the root");
+                 getsockname(job.listener, (struct sockaddr *)&in6, &n) == 0,
+             "open a socket for the root");
         snprintf(job.root, sizeof job.root, "[::1]:%d", ntohs(in6.sin6_port));
     }
     must(listen(job.listener, 4096) == 0, "listen for the ranks");
@@ -321,7 +332,8 @@ static int start(int r)
     pid_t parent = getpid();
 
     must(pipe2(key, O_CLOEXEC) == 0 && pipe2(report, O_CLOEXEC) == 0, "open pipes");
-    must(write(key[1], job.key, sizeof job.key) == (ssize_t)sizeof job.key, "pass the key"); /* fits */
+    must(write(key[1], job.key, sizeof job.key) == (ssize_t)sizeof job.key,
+         "pass the key"); /* fits */
     close(key[1]);
     for (int s = 0; s < 2 && !job.no_prefix; s++)
         must(pipe2(out[s], O_CLOEXEC) == 0, "open pipes");
@@ -386,8 +398,8 @@ static void put_line(struct stream *s, const char *text, size_t bytes, bool ends
     job.open_line[s->to] = ends ? NULL : s;
 }
 
-/* Where the first line ends, behind its end; 0: nowhere yet. A carriage return that no line feed follows
- * counts: progress bars end their lines so. */
+/* Where the first line ends, behind its end; 0: nowhere yet. A carriage return that no line feed
+ * follows counts: progress bars end their lines so. */
 static size_t line_end(const char *text, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++)
@@ -511,14 +523,16 @@ static void reap(void)
     for (int r = 0; r < job.ranks; r++) {
         struct rank *k = &job.rank[r];
         siginfo_t i = { 0 };
-        if (k->pid <= 0 || waitid(P_PID, (id_t)k->pid, &i, WEXITED | WNOHANG | WNOWAIT) < 0 || i.si_pid == 0)
+        if (k->pid <= 0 || waitid(P_PID, (id_t)k->pid, &i, WEXITED | WNOHANG | WNOWAIT) < 0 ||
+            i.si_pid == 0)
             continue;
         for (int s = 0; s < 2; s++)
             if (k->out[s].fd >= 0)
                 drain(&k->out[s]);
         note_end(r, &i);
         if (job.failed || job.interrupted)
-            kill(-k->pid, SIGKILL); /* what it has left behind; the number is ours until it is reaped */
+            kill(-k->pid,
+                 SIGKILL); /* what it has left behind; the number is ours until it is reaped */
         waitpid(k->pid, NULL, 0);
         k->pid = 0;
         job.alive--;

@@ -152,7 +152,8 @@ static bool parse_root(const char *text, size_t length, struct rr_root *root)
     } else if (strchr(host, ':')) {
         return false; /* an IPv6 address without brackets: where would its port begin? */
     }
-    if (!*host || strlen(host) >= sizeof root->host || !parse_decimal(&at, 65535, &port) || port == 0)
+    if (!*host || strlen(host) >= sizeof root->host || !parse_decimal(&at, 65535, &port) ||
+        port == 0)
         return false;
     if (*at == '+' && (at++, !parse_decimal(&at, 15, &more)))
         return false;
@@ -179,7 +180,8 @@ int rr_roots_parse(const char *text, struct rr_roots *roots, ringred_error *why)
         if (roots->count == RR_ROOTS || !parse_root(at, length, &roots->at[roots->count]))
             return rr_fail(why, RINGRED_ESETTING, -1, 0,
                            "the root \"%.128s\" is not host:port (or [IPv6 address]:port), at most "
-                           "%d of them with commas between", text, RR_ROOTS);
+                           "%d of them with commas between",
+                           text, RR_ROOTS);
         roots->numeric = roots->numeric && rr_host_is_numeric(roots->at[roots->count].host);
         roots->count++;
         at = comma ? comma + 1 : NULL;
@@ -198,7 +200,8 @@ bool rr_roots_are_loopback(const struct rr_roots *roots)
     return true;
 }
 
-static int resolve(const struct rr_root *root, struct rr_address *to, int room, const char **problem)
+static int resolve(const struct rr_root *root, struct rr_address *to, int room,
+                   const char **problem)
 {
     struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM }, *found;
     int n = 0, rc;
@@ -219,7 +222,8 @@ static int resolve(const struct rr_root *root, struct rr_address *to, int room, 
     return n;
 }
 
-int rr_roots_resolve(const struct rr_roots *roots, struct rr_address *to, int room, const char **problem)
+int rr_roots_resolve(const struct rr_roots *roots, struct rr_address *to, int room,
+                     const char **problem)
 {
     int n = 0;
 
@@ -256,9 +260,10 @@ static int check_names(const char *list, const struct ifaddrs *all, ringred_erro
         if (n < sizeof name)
             memcpy(name, at, n);
         if (!*name || !is_listed(present, name))
-            return rr_fail(why, RINGRED_ESETTING, -1, 0,
-                           "there is no network interface \"%.*s\" (setting interface); there are: %s",
-                           (int)(n > 64 ? 64 : n), at, present);
+            return rr_fail(
+                why, RINGRED_ESETTING, -1, 0,
+                "there is no network interface \"%.*s\" (setting interface); there are: %s",
+                (int)(n > 64 ? 64 : n), at, present);
     }
     return 0;
 }
@@ -274,7 +279,8 @@ static bool is_usable(const struct ifaddrs *a, struct rr_address *out)
     return out->family == RR_FAMILY_IP4;
 }
 
-int rr_interfaces(const struct rr_settings *settings, struct rr_address *to, int room, ringred_error *why)
+int rr_interfaces(const struct rr_settings *settings, struct rr_address *to, int room,
+                  ringred_error *why)
 {
     const char *list = rr_setting_text(settings, RR_SET_INTERFACE);
     struct ifaddrs *all;
@@ -343,7 +349,8 @@ int rr_listen(struct rr_address *a)
     int one = 1, fd = new_socket(s.ss_family);
 
     if (fd >= 0 && a->family == RR_FAMILY_IP6)
-        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one); /* keep to what was asked for */
+        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one,
+                         sizeof one); /* keep to what was asked for */
     fd = bind_and_listen(fd, &s, n);
     if (fd >= 0 && a->family != RR_FAMILY_UNIX)
         a->port = port_of(fd);
@@ -393,7 +400,8 @@ int rr_socket_dial(const struct rr_address *a, const struct rr_address *from)
     if (fd < 0)
         return close_failed(fd);
     if (s.ss_family != AF_UNIX)
-        (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one); /* slower without, not wrong */
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one,
+                         sizeof one); /* slower without, not wrong */
     if (from && bind_from(fd, from) < 0)
         return close_failed(fd);
     if (connect(fd, (struct sockaddr *)&s, n) < 0 && errno != EINPROGRESS && errno != EINTR)

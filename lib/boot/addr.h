@@ -38,8 +38,10 @@ uint16_t rr_root_port(const struct rr_root *root, int k);
 int rr_roots_parse(const char *text, struct rr_roots *roots, ringred_error *why);
 bool rr_host_is_numeric(const char *host);
 bool rr_roots_are_loopback(const struct rr_roots *roots);
-/* Looks the names up. Returns how many addresses it found, at most `room`; 0: none yet, *problem says why. */
-int rr_roots_resolve(const struct rr_roots *roots, struct rr_address *to, int room, const char **problem);
+/* Looks the names up. Returns how many addresses it found, at most `room`; 0: none yet, *problem
+ * says why. */
+int rr_roots_resolve(const struct rr_roots *roots, struct rr_address *to, int room,
+                     const char **problem);
 
 void rr_address_write(const struct rr_address *a, unsigned char to[RR_ADDRESS_BYTES]);
 void rr_address_read(struct rr_reader *r, struct rr_address *a); /* family NONE if it is none */
@@ -47,13 +49,16 @@ socklen_t rr_address_sock(const struct rr_address *a, struct sockaddr_storage *t
 void rr_address_of(const struct sockaddr *from, struct rr_address *a);
 bool rr_address_same_ip(const struct rr_address *a, const struct rr_address *b);
 #define RR_ADDRESS_TEXT 64
-const char *rr_address_text(const struct rr_address *a, char text[RR_ADDRESS_TEXT]); /* with the port */
+const char *rr_address_text(const struct rr_address *a,
+                            char text[RR_ADDRESS_TEXT]); /* with the port */
 
-/* Addresses of this machine's interfaces, or of those that the setting names; loopback first. Returns the
- * number. ESETTING names the interfaces there are if one is unknown. */
-int rr_interfaces(const struct rr_settings *settings, struct rr_address *to, int room, ringred_error *why);
+/* Addresses of this machine's interfaces, or of those that the setting names; loopback first.
+ * Returns the number. ESETTING names the interfaces there are if one is unknown. */
+int rr_interfaces(const struct rr_settings *settings, struct rr_address *to, int room,
+                  ringred_error *why);
 
-/* A listening socket, non-blocking and close-on-exec, or -errno. Port 0: chosen, and written to a. */
+/* A listening socket, non-blocking and close-on-exec, or -errno. Port 0: chosen, and written to a.
+ */
 int rr_listen(struct rr_address *a);
 int rr_listen_any(uint16_t *port); /* on all addresses of all families that there are */
 /* Begins to connect, from the address `from` if it is not NULL. The socket or -errno. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The dial: tries the addresses of a rank in turn, again and again with growing patience, until the one
- * who answers proves to be that rank of this job. Whose deadline it is, is its owner's business. */
+/* The dial: tries the addresses of a rank in turn, again and again with growing patience, until the
+ * one who answers proves to be that rank of this job. Whose deadline it is, is its owner's
+ * business. */
 #include "boot/inside.h"
 
 #include <errno.h>
@@ -9,9 +10,10 @@
 #include <unistd.h>
 
 #define PATIENCE_NS ((int64_t)500000000) /* for one address in the first round; doubled in each */
-#define PATIENCE_AMONG_MANY ((int64_t)1000000000) /* at most, where strangers may sit on other candidates */
-#define PAUSE_NS    ((int64_t)5000000)   /* between the first rounds; doubled in each */
-#define PAUSE_MOST  ((int64_t)250000000)
+#define PATIENCE_AMONG_MANY \
+    ((int64_t)1000000000)             /* at most, where strangers may sit on other candidates */
+#define PAUSE_NS   ((int64_t)5000000) /* between the first rounds; doubled in each */
+#define PAUSE_MOST ((int64_t)250000000)
 
 void rr_dial_init(struct rr_dial *d, const struct rr_badge *badge, int peer)
 {
@@ -168,7 +170,8 @@ void rr_dial_story(const struct rr_dial *d, struct rr_text *t)
                     system ? strerrordesc_np(system) : rr_verdict_text(d->seen[i].verdict));
     }
     if (d->count && !told)
-        rr_text_add(t, "%s: %s", rr_address_text(&d->to[d->next], text), rr_verdict_text(RR_VERDICT_SLOW));
+        rr_text_add(t, "%s: %s", rr_address_text(&d->to[d->next], text),
+                    rr_verdict_text(RR_VERDICT_SLOW));
 }
 
 void rr_dial_drop(struct rr_dial *d)

@@ -11,14 +11,14 @@
 #include <unistd.h>
 
 #define ACCEPTS_PER_TURN 16
-#define SPARED_NS        ((int64_t)250000000) /* a guest younger than that is not thrown out for another */
+#define SPARED_NS        ((int64_t)250000000) /* no guest younger than that is thrown out */
 
 /* ---- polls ---- */
 
 int rr_polls_add(struct rr_polls *p, int fd, short events)
 {
     if (p->used == p->room)
-        return -1; /* room is made for all there can be; one left out is served when the loop wakes */
+        return -1; /* there is room for all there can be; one left out is served at the next wake */
     p->at[p->used] = (struct pollfd){ .fd = fd, .events = events };
     return p->used++;
 }
@@ -67,8 +67,8 @@ static void peer_text(int fd, char text[RR_ADDRESS_TEXT])
         rr_address_text(&a, text);
 }
 
-/* One line in the log for the first; the rest are counted. A connection that closes without a word (a
- * health check, a peer that tries elsewhere) is no news. */
+/* One line in the log for the first; the rest are counted. A connection that closes without a word
+ * (a health check, a peer that tries elsewhere) is no news. */
 static void note_stranger(struct rr_gate *g, const struct rr_hand *h, const char *from,
                           const struct rr_log *log)
 {
@@ -84,12 +84,13 @@ static void note_stranger(struct rr_gate *g, const struct rr_hand *h, const char
         snprintf(g->last, sizeof g->last, "%s%s: %s", from, claim, rr_verdict_text(h->verdict));
     }
     if (g->strangers++ == 0)
-        rr_log(log, RINGRED_LOG_WARN, "refused a connection from %s%s: %s (more of them are only counted)",
-               from, claim, rr_verdict_text(h->verdict));
+        rr_log(log, RINGRED_LOG_WARN,
+               "refused a connection from %s%s: %s (more of them are only counted)", from, claim,
+               rr_verdict_text(h->verdict));
 }
 
-static void guest_turn(struct rr_gate *g, struct rr_guest *s, const struct rr_log *log, rr_admit *admit,
-                       void *context)
+static void guest_turn(struct rr_gate *g, struct rr_guest *s, const struct rr_log *log,
+                       rr_admit *admit, void *context)
 {
     char from[RR_ADDRESS_TEXT];
     int rc, rank;
@@ -139,7 +140,8 @@ static void keep_out(struct rr_gate *g, int system, int64_t now)
         g->limited = system;
 }
 
-static void let_in(struct rr_gate *g, int listener, const struct rr_log *log, rr_admit *admit, void *context)
+static void let_in(struct rr_gate *g, int listener, const struct rr_log *log, rr_admit *admit,
+                   void *context)
 {
     int one = 1;
 
@@ -165,8 +167,8 @@ static void let_in(struct rr_gate *g, int listener, const struct rr_log *log, rr
     }
 }
 
-void rr_gate_turn(struct rr_gate *g, const struct rr_polls *p, const struct rr_log *log, rr_admit *admit,
-                  void *context)
+void rr_gate_turn(struct rr_gate *g, const struct rr_polls *p, const struct rr_log *log,
+                  rr_admit *admit, void *context)
 {
     int64_t now = rr_now_ns();
 

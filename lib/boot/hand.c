@@ -6,10 +6,10 @@
  *        <--   proof: version, purpose, from, to, nonce, MAC(key, "dial" greeting proof)
  *   welcome: version, answer, MAC(key, "accept" greeting proof welcome)   -->
  *
- * The listener speaks first, so that a dialler that has reached somebody else's service says nothing
- * to it. The dialler proves first, so that a stranger gets no MAC out of a listener. Both nonces, both
- * ranks, direction, purpose, version and job lie under both MACs: nothing can be replayed, reflected
- * or carried over to another connection. All numbers are little-endian. */
+ * The listener speaks first, so that a dialler that has reached somebody else's service says
+ * nothing to it. The dialler proves first, so that a stranger gets no MAC out of a listener. Both
+ * nonces, both ranks, direction, purpose, version and job lie under both MACs: nothing can be
+ * replayed, reflected or carried over to another connection. All numbers are little-endian. */
 #include "boot/hand.h"
 
 #include <errno.h>
@@ -211,7 +211,8 @@ static bool meets_itself(int fd)
     struct sockaddr_storage a = { 0 }, b = { 0 };
     socklen_t n = sizeof a, m = sizeof b;
 
-    if (getsockname(fd, (struct sockaddr *)&a, &n) < 0 || getpeername(fd, (struct sockaddr *)&b, &m) < 0)
+    if (getsockname(fd, (struct sockaddr *)&a, &n) < 0 ||
+        getpeername(fd, (struct sockaddr *)&b, &m) < 0)
         return false;
     return a.ss_family != AF_UNIX && n == m && memcmp(&a, &b, n) == 0;
 }
@@ -254,8 +255,8 @@ static int send_proof(struct rr_hand *h)
     if (rc)
         return rc;
     go(h, RR_HAND_READ_WELCOME);
-    /* Who has greeted on a local socket is alive, and its end would show: giving up now could leave it with
-     * a connection that it believes in. On data links the loop sorts that out. */
+    /* Who has greeted on a local socket is alive, and its end would show: giving up now could leave
+     * it with a connection that it believes in. On data links the loop sorts that out. */
     if (h->badge.purpose == RR_PURPOSE_LOCAL)
         h->give_up_ns = INT64_MAX;
     return 0;
@@ -339,7 +340,8 @@ static void begin(struct rr_hand *h, const struct rr_badge *badge, int fd, enum 
     h->state = state;
 }
 
-void rr_hand_dial(struct rr_hand *h, const struct rr_badge *badge, int fd, int peer, int64_t give_up_ns)
+void rr_hand_dial(struct rr_hand *h, const struct rr_badge *badge, int fd, int peer,
+                  int64_t give_up_ns)
 {
     begin(h, badge, fd, RR_HAND_CONNECTING);
     h->peer = peer;

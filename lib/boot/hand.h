@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The handshake that opens every connection: three messages of fixed size, in which both ends prove
  * that they know the job's key before anything else is read (docs/WIRE.md). The machine here moves
- * over a non-blocking descriptor that its owner polls; it knows no addresses and no ranks' meaning. */
+ * over a non-blocking descriptor that its owner polls; it knows no addresses and no ranks' meaning.
+ */
 #ifndef RR_BOOT_HAND_H
 #define RR_BOOT_HAND_H
 
@@ -14,8 +15,8 @@
 #define RR_PROOF_BYTES    88 /* who dials whom, and the dialler's proof */
 #define RR_WELCOME_BYTES  48 /* the listener's proof */
 
-#define RR_HAND_NS        ((int64_t)5000000000) /* most that one handshake may take */
-#define RR_HAND_STALL_NS  ((int64_t)2000000000) /* and after its first byte */
+#define RR_HAND_NS       ((int64_t)5000000000) /* most that one handshake may take */
+#define RR_HAND_STALL_NS ((int64_t)2000000000) /* and after its first byte */
 
 enum rr_purpose { RR_PURPOSE_MEET = 1, RR_PURPOSE_DATA, RR_PURPOSE_LOCAL };
 
@@ -35,13 +36,13 @@ enum rr_hand_state {
 /* Why a handshake failed. */
 enum rr_verdict {
     RR_VERDICT_NONE,
-    RR_VERDICT_LOST,       /* closed or reset, or no connection; `system` may say why */
+    RR_VERDICT_LOST, /* closed or reset, or no connection; `system` may say why */
     RR_VERDICT_SLOW,
-    RR_VERDICT_STRANGER,   /* does not speak this protocol */
-    RR_VERDICT_VERSION,    /* another wire version: `version` */
+    RR_VERDICT_STRANGER, /* does not speak this protocol */
+    RR_VERDICT_VERSION,  /* another wire version: `version` */
     RR_VERDICT_OTHER_JOB,
     RR_VERDICT_OTHER_RANK,
-    RR_VERDICT_KEY,        /* the same job, but another key */
+    RR_VERDICT_KEY, /* the same job, but another key */
 };
 
 /* What an end brings along; the pointers are borrowed for as long as the hand lives. */
@@ -56,18 +57,19 @@ struct rr_hand {
     enum rr_hand_state state;
     enum rr_verdict verdict;
     int fd;
-    int peer;                 /* dialler: the rank wanted; listener: the rank that dialled */
-    int version, system;      /* with the verdict */
+    int peer;            /* dialler: the rank wanted; listener: the rank that dialled */
+    int version, system; /* with the verdict */
     struct rr_badge badge;
     int64_t give_up_ns;
-    size_t done;              /* bytes of the present message */
+    size_t done; /* bytes of the present message */
     unsigned char greeting[RR_GREETING_BYTES];
     unsigned char proof[RR_PROOF_BYTES];
     unsigned char welcome[RR_WELCOME_BYTES];
 };
 
 /* Takes fd over: closes it if the handshake fails or is dropped. */
-void rr_hand_dial(struct rr_hand *h, const struct rr_badge *badge, int fd, int peer, int64_t give_up_ns);
+void rr_hand_dial(struct rr_hand *h, const struct rr_badge *badge, int fd, int peer,
+                  int64_t give_up_ns);
 void rr_hand_accept(struct rr_hand *h, const struct rr_badge *badge, int fd);
 short rr_hand_events(const struct rr_hand *h);
 /* Goes on as far as it can. RINGRED_PENDING, 0: proved, < 0: failed and closed, see the verdict. */

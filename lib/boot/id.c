@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Unique ids: a listener opened before anybody knows of it, and a text of 256 bytes that says where it is
- * and carries a fresh key. The listener waits in a small table until rank 0 makes its communicator. */
+/* Unique ids: a listener opened before anybody knows of it, and a text of 256 bytes that says where
+ * it is and carries a fresh key. The listener waits in a small table until rank 0 makes its
+ * communicator. */
 #include "boot/inside.h"
 
 #include <errno.h>
@@ -10,12 +11,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#define IDS           64
-#define ID_CHECKED    240 /* bytes under the check sum */
-#define ID_ADDRESSES  8
-#define ID_CHECK      8
+#define IDS          64
+#define ID_CHECKED   240 /* bytes under the check sum */
+#define ID_ADDRESSES 8
+#define ID_CHECK     8
 
-static const unsigned char magic[8] = { 'r', 'i', 'n', 'g', 'r', 'e', 'd', '#' };
+#define MAGIC_BYTES 8
+/* padded with zeros to the length of a crypto_shorthash key */
+static const unsigned char magic[crypto_shorthash_KEYBYTES] = { 'r', 'i', 'n', 'g',
+                                                                'r', 'e', 'd', '#' };
 
 /* Ids made here and not yet used. Guarded by the mutex. */
 static struct {
@@ -66,15 +70,16 @@ void rr_unique_id_spent(int listener)
     pthread_mutex_unlock(&table.mutex);
 }
 
-/* id: magic 8, version 2, count 2, key 32, job 16, network 8, addresses 8 x 20, zero, check 8 at 240 */
-static void write_id(const struct rr_launch *launch, uint64_t net, const struct rr_address *a, int n,
-                     ringred_unique_id *id)
+/* id: magic 8, version 2, count 2, key 32, job 16, network 8, addresses 8 x 20, zero, check 8 at
+ * 240 */
+static void write_id(const struct rr_launch *launch, uint64_t net, const struct rr_address *a,
+                     int n, ringred_unique_id *id)
 {
     unsigned char *at = id->bytes;
     uint16_t version = RR_WIRE_VERSION, count = (uint16_t)n;
 
     memset(at, 0, sizeof id->bytes);
-    memcpy(at, magic, sizeof magic);
+    memcpy(at, magic, MAGIC_BYTES);
     memcpy(at + 8, &version, 2);
     memcpy(at + 10, &count, 2);
     memcpy(at + 12, launch->key, RR_KEY_BYTES);
@@ -82,7 +87,8 @@ static void write_id(const struct rr_launch *launch, uint64_t net, const struct 
     memcpy(at + 60, &net, 8);
     for (int i = 0; i < n; i++)
         rr_address_write(&a[i], at + 68 + i * RR_ADDRESS_BYTES);
-    crypto_shorthash(at + ID_CHECKED, at, ID_CHECKED, magic /* no secret: against truncated copies */);
+    crypto_shorthash(at + ID_CHECKED, at, ID_CHECKED,
+                     magic /* no secret: against truncated copies */);
 }
 
 int rr_unique_id_open(const struct rr_settings *settings, ringred_unique_id *id, ringred_error *why)
@@ -108,7 +114,8 @@ int rr_unique_id_open(const struct rr_settings *settings, ringred_unique_id *id,
     randombytes_buf(launch.job, sizeof launch.job);
     if (table_add(launch.job, fd) < 0) {
         close(fd);
-        return rr_fail(why, RINGRED_ELIMIT, -1, 0, "%d unique ids wait to be used in this process", IDS);
+        return rr_fail(why, RINGRED_ELIMIT, -1, 0, "%d unique ids wait to be used in this process",
+                       IDS);
     }
     rr_identity(settings, 0, &host, &net);
     write_id(&launch, net, a, n, id);
@@ -133,7 +140,7 @@ static void write_roots(struct rr_reader *r, int count, bool same_net, char *roo
 int rr_unique_id_read(const ringred_unique_id *id, struct rr_launch *launch, ringred_error *why)
 {
     struct rr_reader r = { id->bytes, id->bytes + ID_CHECKED, false };
-    unsigned char seen[8], check[ID_CHECK];
+    unsigned char seen[MAGIC_BYTES], check[ID_CHECK];
     struct rr_settings *none = rr_alloc(1, sizeof *none);
     uint64_t host, net = 0;
     uint16_t version, count;
@@ -148,20 +155,21 @@ int rr_unique_id_read(const ringred_unique_id *id, struct rr_launch *launch, rin
     rr_read_bytes(&r, launch->key, RR_KEY_BYTES);
     rr_read_bytes(&r, launch->job, RR_JOB_BYTES);
     crypto_shorthash(check, id->bytes, ID_CHECKED, magic);
-    if (memcmp(seen, magic, sizeof magic) != 0 || memcmp(check, id->bytes + ID_CHECKED, ID_CHECK) != 0 ||
-        count == 0 || count > ID_ADDRESSES)
+    if (memcmp(seen, magic, MAGIC_BYTES) != 0 ||
+        memcmp(check, id->bytes + ID_CHECKED, ID_CHECK) != 0 || count == 0 || count > ID_ADDRESSES)
         return rr_fail(why, RINGRED_EINVAL, -1, 0,
                        "the unique id is damaged, or was not written by ringred_unique_id_create");
     if (version != RR_WIRE_VERSION)
         return rr_fail(why, RINGRED_EVERSION, -1, 0,
-                       "the unique id was made for wire version %u, this library speaks %d", version,
-                       RR_WIRE_VERSION);
+                       "the unique id was made for wire version %u, this library speaks %d",
+                       version, RR_WIRE_VERSION);
     bool same_net = rr_read_u64(&r) == net;
     write_roots(&r, count, same_net, launch->root, sizeof launch->root);
     launch->has_key = true;
     if (!launch->root[0])
-        return rr_fail(why, RINGRED_ECONFIG, 0, 0,
-                       "the process that made the unique id has only loopback addresses, and is on another "
-                       "network than this one");
+        return rr_fail(
+            why, RINGRED_ECONFIG, 0, 0,
+            "the process that made the unique id has only loopback addresses, and is on another "
+            "network than this one");
     return 0;
 }

@@ -82,8 +82,10 @@ static unsigned long listening_inode(const char *table, uint16_t port)
         unsigned local, state;
         unsigned long seen;
         const char *colon = strchr(line, ':');
-        if (colon && sscanf(colon + 1, " %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*s %*s %*s %*s %*s %lu", &local,
-                            &state, &seen) == 3 && local == port && state == 10 /* listening */)
+        if (colon &&
+            sscanf(colon + 1, " %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*s %*s %*s %*s %*s %lu",
+                   &local, &state, &seen) == 3 &&
+            local == port && state == 10 /* listening */)
             inode = seen;
     }
     if (f)

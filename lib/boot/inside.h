@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the boot room share: the poll set, the gate (who comes), the dial (whom to reach),
- * the line (frames to and from the root), and the boot object that holds them. */
+/* What the files of the boot room share: the poll set, the gate (who comes), the dial (whom to
+ * reach), the line (frames to and from the root), and the boot object that holds them. */
 #ifndef RR_BOOT_INSIDE_H
 #define RR_BOOT_INSIDE_H
 
@@ -9,7 +9,7 @@
 
 #include <poll.h>
 
-#define RR_BOOT_STRANGERS 64                  /* unproved connections per gate */
+#define RR_BOOT_STRANGERS 64 /* unproved connections per gate */
 #define RR_DIAL_ADDRESSES 48
 
 /* ---- polls: everything that one turn of the loop waits for ---- */
@@ -17,28 +17,28 @@
 struct rr_polls {
     struct pollfd *at;
     int used, room;
-    int64_t wake_ns;                          /* the earliest time somebody wants to act */
+    int64_t wake_ns; /* the earliest time somebody wants to act */
 };
 int rr_polls_add(struct rr_polls *p, int fd, short events); /* an index for rr_polls_ready */
 bool rr_polls_ready(const struct rr_polls *p, int index);   /* index -1: false */
 void rr_polls_wake(struct rr_polls *p, int64_t when_ns);
 
-/* ---- gate: listeners for one purpose, and those who have come but not yet proved who they are ---- */
+/* ---- gate: listeners for one purpose, and those who have not yet proved who they are ---- */
 
 struct rr_gate {
     int listener[RR_ADDRESSES], at[RR_ADDRESSES];
     int listeners;
-    bool open;                                /* takes part in the loop */
-    bool borrowed;                            /* the listeners are not ours to close */
-    int limited;                              /* errno that kept all newcomers out, and nobody to throw out */
+    bool open;     /* takes part in the loop */
+    bool borrowed; /* the listeners are not ours to close */
+    int limited;   /* errno that kept all newcomers out, and nobody to throw out */
     struct rr_badge badge;
-    int64_t pause_ns;                         /* full of newcomers: accept again from then on */
+    int64_t pause_ns; /* full of newcomers: accept again from then on */
     struct rr_guest {
         struct rr_hand hand;
         int at;
         int64_t since_ns;
     } guest[RR_BOOT_STRANGERS];
-    /* what became of those who could not prove themselves; for the log and for the final sentence */
+    /* those who could not prove themselves; for the log and for the final sentence */
     long strangers;
     enum rr_verdict worst;
     int version;
@@ -49,8 +49,8 @@ struct rr_gate {
 typedef void rr_admit(void *context, int fd, int rank);
 
 void rr_gate_polls(struct rr_gate *g, struct rr_polls *p);
-void rr_gate_turn(struct rr_gate *g, const struct rr_polls *p, const struct rr_log *log, rr_admit *admit,
-                  void *context);
+void rr_gate_turn(struct rr_gate *g, const struct rr_polls *p, const struct rr_log *log,
+                  rr_admit *admit, void *context);
 void rr_gate_free(struct rr_gate *g); /* NULL is fine */
 
 /* ---- dial: reaches one rank by whichever of its addresses it proves to be at ---- */
@@ -61,12 +61,15 @@ struct rr_dial {
     enum rr_dial_state state;
     struct rr_badge badge;
     int peer;
-    const struct rr_roots *roots;             /* looked up anew now and then; NULL: `to` is fixed */
-    const struct rr_entry *from;              /* dial from its addresses only; NULL: from any */
-    const char *problem;                      /* of the last look-up */
-    bool strict;                              /* one host:port was named: a wrong version or key there is final */
+    const struct rr_roots *roots; /* looked up anew now and then; NULL: `to` is fixed */
+    const struct rr_entry *from;  /* dial from its addresses only; NULL: from any */
+    const char *problem;          /* of the last look-up */
+    bool strict; /* one host:port was named: a wrong version or key there is final */
     struct rr_address to[RR_DIAL_ADDRESSES];
-    struct { enum rr_verdict verdict; int system; } seen[RR_DIAL_ADDRESSES];
+    struct {
+        enum rr_verdict verdict;
+        int system;
+    } seen[RR_DIAL_ADDRESSES];
     int count, next, round;
     int64_t again_ns;
     struct rr_hand hand;
@@ -76,7 +79,7 @@ void rr_dial_init(struct rr_dial *d, const struct rr_badge *badge, int peer);
 void rr_dial_polls(struct rr_dial *d, struct rr_polls *p);
 void rr_dial_turn(struct rr_dial *d, const struct rr_polls *p);
 const struct rr_address *rr_dial_address(const struct rr_dial *d); /* the one tried, or reached */
-void rr_dial_story(const struct rr_dial *d, struct rr_text *t);    /* "10.0.0.1:80: connection refused, ..." */
+void rr_dial_story(const struct rr_dial *d, struct rr_text *t);    /* "10.0.0.1:80: refused, ..." */
 void rr_dial_again(struct rr_dial *d);                             /* the one reached was no use */
 void rr_dial_drop(struct rr_dial *d);
 
@@ -102,19 +105,19 @@ struct rr_frame {
 
 enum rr_line_news {
     RR_LINE_QUIET,
-    RR_LINE_HEADED,    /* a head has come; somebody must say where its body goes */
-    RR_LINE_WHOLE,     /* the body, too */
-    RR_LINE_ENDED,     /* no more will come */
+    RR_LINE_HEADED, /* a head has come; somebody must say where its body goes */
+    RR_LINE_WHOLE,  /* the body, too */
+    RR_LINE_ENDED,  /* no more will come */
 };
 
 struct rr_line {
-    int fd, at;        /* fd -1: none */
-    int rank;          /* that proved itself at the other end */
-    bool joined;       /* root: its entry is in; others: the root has said so */
-    bool left;         /* said goodbye */
-    bool heard;        /* root, after a failure: has come at all */
-    bool answered;     /* root: has been sent the answer of the exchange in hand */
-    int system;        /* errno that ended it, 0: closed by the other end */
+    int fd, at;    /* fd -1: none */
+    int rank;      /* that proved itself at the other end */
+    bool joined;   /* root: its entry is in; others: the root has said so */
+    bool left;     /* said goodbye */
+    bool heard;    /* root, after a failure: has come at all */
+    bool answered; /* root: has been sent the answer of the exchange in hand */
+    int system;    /* errno that ended it, 0: closed by the other end */
     unsigned char head[RR_FRAME_HEAD];
     size_t head_done, body_done;
     struct rr_frame in;
@@ -130,21 +133,23 @@ void rr_line_init(struct rr_line *l, int fd, int rank);
 void rr_line_close(struct rr_line *l);
 enum rr_line_news rr_line_read(struct rr_line *l);
 bool rr_line_wants_input(const struct rr_line *l);
-void rr_line_next(struct rr_line *l);                    /* the frame is used up */
+void rr_line_next(struct rr_line *l); /* the frame is used up */
 /* The body is borrowed until it is sent. Only one frame at a time. */
-void rr_line_send(struct rr_line *l, enum rr_frame_kind kind, uint32_t step, const void *body, size_t bytes);
-int rr_line_write(struct rr_line *l);                    /* 0: nothing left, PENDING, < 0: the line ended */
+void rr_line_send(struct rr_line *l, enum rr_frame_kind kind, uint32_t step, const void *body,
+                  size_t bytes);
+int rr_line_write(struct rr_line *l); /* 0: nothing left, PENDING, < 0: the line ended */
 
 void rr_fail_write(const ringred_error *why, unsigned char to[RR_FAIL_BYTES]);
-int rr_fail_read(const unsigned char *from, size_t bytes, ringred_error *why); /* the code, or EWIRE */
+/* The code it tells of, or EWIRE. */
+int rr_fail_read(const unsigned char *from, size_t bytes, ringred_error *why);
 
 /* ---- what ranks tell the root about themselves, and the root everybody ---- */
 
 struct rr_entry {
     struct rr_member member;
-    uint64_t net;                             /* equal: each other's loopback can be reached */
-    unsigned char local[16];                  /* names its abstract Unix socket */
-    struct rr_address address[RR_ADDRESSES];  /* of its data listener, best first */
+    uint64_t net;                            /* equal: each other's loopback can be reached */
+    unsigned char local[16];                 /* names its abstract Unix socket */
+    struct rr_address address[RR_ADDRESSES]; /* of its data listener, best first */
     int addresses;
 };
 
@@ -159,11 +164,11 @@ struct rr_join {
 
 void rr_entry_write(const struct rr_entry *e, unsigned char to[RR_ENTRY_BYTES]);
 void rr_join_write(const struct rr_join *j, unsigned char to[RR_JOIN_BYTES]);
-int rr_entry_read(struct rr_reader *r, struct rr_entry *e);                    /* 0 or EWIRE */
-int rr_join_read(const unsigned char *from, size_t bytes, struct rr_join *j);  /* 0 or EWIRE */
+int rr_entry_read(struct rr_reader *r, struct rr_entry *e);                   /* 0 or EWIRE */
+int rr_join_read(const unsigned char *from, size_t bytes, struct rr_join *j); /* 0 or EWIRE */
 /* table: session, then an entry of each rank */
-int rr_table_read(const unsigned char *from, size_t bytes, int size, unsigned char session[RR_JOB_BYTES],
-                  struct rr_entry *entries);
+int rr_table_read(const unsigned char *from, size_t bytes, int size,
+                  unsigned char session[RR_JOB_BYTES], struct rr_entry *entries);
 
 /* ---- the boot object ---- */
 
@@ -171,61 +176,63 @@ int rr_table_read(const unsigned char *from, size_t bytes, int size, unsigned ch
 
 struct rr_boot {
     int rank, size;
-    bool is_root;                             /* a second rank 0 is not */
+    bool is_root; /* a second rank 0 is not */
     const struct rr_log *log;
     struct rr_launch launch;
     struct rr_roots roots;
-    char where[300];                          /* the root in words */
-    bool picked;                              /* the setting interface says which addresses to use */
+    char where[300]; /* the root in words */
+    bool picked;     /* the setting interface says which addresses to use */
     int64_t started_ns, deadline_ns;
-    unsigned char session[RR_JOB_BYTES];      /* of this communicator: no connection can mix two of them */
-    struct rr_entry *entry;                   /* [size] */
-    struct rr_line *line;                     /* root: [size + RR_SPARE_LINES], others: [1], to the root */
+    unsigned char session[RR_JOB_BYTES]; /* this communicator's: connections of two cannot mix */
+    struct rr_entry *entry;              /* [size] */
+    struct rr_line *line; /* root: [size + RR_SPARE_LINES], others: [1], to the root */
     int lines;
     struct rr_gate *meet, *data, *local;
-    struct rr_dial *dial;                     /* [size]: to the root, then to whom I wire */
+    struct rr_dial *dial; /* [size]: to the root, then to whom I wire */
     int dials;
     struct rr_polls polls;
-    uint32_t step;                            /* exchanges so far */
-    ringred_error failure;                    /* code 0: none */
-    int *fd;                                  /* where proved data and local connections go while wiring */
+    uint32_t step;         /* exchanges so far */
+    ringred_error failure; /* code 0: none */
+    int *fd;               /* where proved data and local connections go while wiring */
     const uint8_t *want;
-    struct rr_exchange {                      /* everybody's part to the root, and its answer to all */
+    struct rr_exchange { /* everybody's part to the root, and its answer to all */
         enum rr_frame_kind up, down;
         const void *mine;
-        unsigned char *ups;                   /* root: room for up_bytes of each line */
-        void *answer;                         /* root: what to send down; others: where it goes */
+        unsigned char *ups; /* root: room for up_bytes of each line */
+        void *answer;       /* root: what to send down; others: where it goes */
         size_t up_bytes, down_bytes;
-        int got;                              /* root: parts that are in, its own included */
+        int got; /* root: parts that are in, its own included */
         bool active, answering, done;
     } x;
 };
 
 /* loop.c */
-int rr_boot_turn(struct rr_boot *b);          /* waits for anything to happen, and handles it */
-/* Turns until done says so or the boot has failed; expired writes the sentence when the time is over. */
+int rr_boot_turn(struct rr_boot *b); /* waits for anything to happen, and handles it */
+/* Turns until done says so or the boot has failed; expired writes the sentence when the time is
+ * over. */
 int rr_boot_loop(struct rr_boot *b, bool (*done)(const struct rr_boot *b),
                  int (*expired)(struct rr_boot *b, ringred_error *why), int64_t deadline_ns);
 void rr_exchange_begin(struct rr_boot *b, const struct rr_exchange *x);
 bool rr_exchange_is_done(const struct rr_boot *b);
 /* Remembers the first failure and tells the others of it. Returns its code. */
 int rr_boot_fail(struct rr_boot *b, const ringred_error *failure);
-int rr_system_code(int system); /* the status for a failed system call: ELIMIT, ENOMEM, else ESYSTEM */
+int rr_system_code(int system); /* of a failed system call: ELIMIT, ENOMEM, else ESYSTEM */
 const char *rr_boot_period(const struct rr_boot *b, char text[32]); /* "60 s" */
 
 /* meet.c: what the loop calls while ranks arrive */
 void rr_meet_admit(void *boot, int fd, int rank);
-int rr_meet_joined(struct rr_boot *b, struct rr_line *l, ringred_error *why); /* its join is whole */
-int rr_meet_dialled(struct rr_boot *b, struct rr_dial *d);                   /* done or fatal */
+int rr_meet_joined(struct rr_boot *b, struct rr_line *l, ringred_error *why); /* join is whole */
+int rr_meet_dialled(struct rr_boot *b, struct rr_dial *d);                    /* done or fatal */
 
 /* id.c: unique ids made in this process, until a communicator has been tried with them */
-int rr_unique_id_read(const struct ringred_unique_id *id, struct rr_launch *launch, ringred_error *why);
+int rr_unique_id_read(const struct ringred_unique_id *id, struct rr_launch *launch,
+                      ringred_error *why);
 int rr_unique_id_listener(const unsigned char job[RR_JOB_BYTES]); /* -1: not made here */
-void rr_unique_id_spent(int listener);                            /* any other descriptor is left alone */
+void rr_unique_id_spent(int listener); /* any other descriptor is left alone */
 
 /* key.c: the secret, from wherever there is one; launch->job is known by then */
-int rr_key_find(const ringred_config *config, const struct rr_settings *settings, struct rr_launch *launch,
-                ringred_error *why);
+int rr_key_find(const ringred_config *config, const struct rr_settings *settings,
+                struct rr_launch *launch, ringred_error *why);
 
 /* wire.c: where proved connections go */
 void rr_wire_admit(void *boot, int fd, int rank);

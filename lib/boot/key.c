@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The job's secret: from the caller, the unique id, or one of three settings; hashed to the key that
- * handshakes use. Without any, a key is made from the job's public name: then a handshake still tells
- * jobs apart, but keeps nobody out. */
+/* The job's secret: from the caller, the unique id, or one of three settings; hashed to the key
+ * that handshakes use. Without any, a key is made from the job's public name: then a handshake
+ * still tells jobs apart, but keeps nobody out. */
 #include "boot/inside.h"
 
 #include <errno.h>
@@ -63,8 +63,9 @@ static int check_length(const char *from, size_t bytes, ringred_error *why)
 {
     if (bytes >= SECRET_LEAST && bytes <= SECRET_MOST)
         return 0;
-    return rr_fail(why, RINGRED_ESETTING, -1, 0, "the key from %s has %zu bytes; it must have %d to %d", from,
-                   bytes, SECRET_LEAST, SECRET_MOST);
+    return rr_fail(why, RINGRED_ESETTING, -1, 0,
+                   "the key from %s has %zu bytes; it must have %d to %d", from, bytes,
+                   SECRET_LEAST, SECRET_MOST);
 }
 
 static int from_file(const char *path, struct secret *to, ringred_error *why)
@@ -77,14 +78,18 @@ static int from_file(const char *path, struct secret *to, ringred_error *why)
         system = errno;
     if (system) {
         rc = rr_fail(why, RINGRED_ESETTING, -1, system, "cannot read key_file %.200s", path);
-    } else if (!S_ISREG(st.st_mode) || (st.st_uid != geteuid() && st.st_uid != 0) || (st.st_mode & 077)) {
-        rc = rr_fail(why, RINGRED_ESETTING, -1, 0,
-                     "key_file %.200s must be a file of this user with mode 0600 or stricter, but has owner "
-                     "%u and mode %04o", path, (unsigned)st.st_uid, (unsigned)(st.st_mode & 07777));
+    } else if (!S_ISREG(st.st_mode) || (st.st_uid != geteuid() && st.st_uid != 0) ||
+               (st.st_mode & 077)) {
+        rc = rr_fail(
+            why, RINGRED_ESETTING, -1, 0,
+            "key_file %.200s must be a file of this user with mode 0600 or stricter, but has owner "
+            "%u and mode %04o",
+            path, (unsigned)st.st_uid, (unsigned)(st.st_mode & 07777));
     } else {
         system = read_all(fd, to);
-        rc = system ? rr_fail(why, RINGRED_ESETTING, -1, system, "cannot read key_file %.200s", path)
-                    : check_length("key_file", to->used, why);
+        rc = system
+                 ? rr_fail(why, RINGRED_ESETTING, -1, system, "cannot read key_file %.200s", path)
+                 : check_length("key_file", to->used, why);
     }
     if (fd >= 0)
         close(fd);
@@ -103,7 +108,8 @@ static int from_pipe(int fd, struct secret *to, ringred_error *why)
         piped.fd = system ? -1 : fd;
     }
     if (system)
-        rc = rr_fail(why, RINGRED_ESETTING, -1, system, "cannot read the key from descriptor %d (key_fd)", fd);
+        rc = rr_fail(why, RINGRED_ESETTING, -1, system,
+                     "cannot read the key from descriptor %d (key_fd)", fd);
     else
         *to = piped.secret;
     pthread_mutex_unlock(&piped.mutex);
@@ -117,8 +123,9 @@ static int check_settings(const struct rr_settings *s, ringred_error *why)
     bool fd = rr_setting(s, RR_SET_KEY_FD) >= 0;
 
     if (text + file + fd > 1)
-        return rr_fail(why, RINGRED_ESETTING, -1, 0, "%s and %s are both set: only one can be the key",
-                       text ? "key" : "key_file", fd ? "key_fd" : "key_file");
+        return rr_fail(why, RINGRED_ESETTING, -1, 0,
+                       "%s and %s are both set: only one can be the key", text ? "key" : "key_file",
+                       fd ? "key_fd" : "key_file");
     return 0;
 }
 
@@ -136,14 +143,15 @@ static int from_settings(const struct rr_settings *s, struct secret *to, ringred
     return 0;
 }
 
-int rr_key_find(const ringred_config *config, const struct rr_settings *settings, struct rr_launch *launch,
-                ringred_error *why)
+int rr_key_find(const ringred_config *config, const struct rr_settings *settings,
+                struct rr_launch *launch, ringred_error *why)
 {
     struct secret secret = { .used = 0 };
     int rc = 0;
 
     if (launch->has_key) /* the unique id's */
-        return config->key ? rr_fail(why, RINGRED_EINVAL, -1, 0, "a unique id brings its key: give no other")
+        return config->key ? rr_fail(why, RINGRED_EINVAL, -1, 0,
+                                     "a unique id brings its key: give no other")
                            : 0;
     if (config && config->key) {
         RR_TRY(check_length("config.key", config->key_bytes, why));
@@ -159,7 +167,8 @@ int rr_key_find(const ringred_config *config, const struct rr_settings *settings
         derive(launch, "ringred no key", launch->job, sizeof launch->job);
     sodium_memzero(&secret, sizeof secret);
     if (rc == 0 && !launch->has_key && rr_setting(settings, RR_SET_REQUIRE_KEY) && launch->size > 1)
-        return rr_fail(why, RINGRED_EAUTH, -1, 0,
-                       "no key was given, and require_key forbids to start without (key, key_file, key_fd)");
+        return rr_fail(
+            why, RINGRED_EAUTH, -1, 0,
+            "no key was given, and require_key forbids to start without (key, key_file, key_fd)");
     return rc;
 }

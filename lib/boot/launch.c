@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which rank of how many this process is, and where rank 0 can be found: from the caller's config, else
- * from the variables of a launcher, else alone. What contradicts itself is refused, never guessed. */
+/* Which rank of how many this process is, and where rank 0 can be found: from the caller's config,
+ * else from the variables of a launcher, else alone. What contradicts itself is refused, never
+ * guessed. */
 #include "boot/inside.h"
 
 #include <errno.h>
@@ -33,9 +34,10 @@ static int own_number(const struct rr_settings *s, enum rr_setting which, int le
     if (!is_given(s, which))
         return 0;
     *to = (int)rr_setting(s, which);
-    return *to >= least ? 0
-                        : rr_fail(why, RINGRED_ESETTING, -1, 0, "the setting %s is %d; it begins at %d",
-                                  rr_setting_name(which), *to, least);
+    return *to >= least
+               ? 0
+               : rr_fail(why, RINGRED_ESETTING, -1, 0, "the setting %s is %d; it begins at %d",
+                         rr_setting_name(which), *to, least);
 }
 
 static int own_place(const struct rr_settings *s, struct place *p, ringred_error *why)
@@ -59,8 +61,9 @@ static int torch_number(const char *name, int least, int most, int *to, ringred_
     errno = 0;
     v = strtol(text, &end, 10);
     if (end == text || *end || errno || v < least || v > most)
-        return rr_fail(why, RINGRED_ESETTING, -1, 0, "%s is \"%.32s\", which is not a number from %d to %d",
-                       name, text, least, most);
+        return rr_fail(why, RINGRED_ESETTING, -1, 0,
+                       "%s is \"%.32s\", which is not a number from %d to %d", name, text, least,
+                       most);
     *to = (int)v;
     return 0;
 }
@@ -89,8 +92,8 @@ static int config_place(const ringred_config *config, struct place *p, ringred_e
     if (!config || (config->rank == -1 && config->size == -1))
         return 0;
     if (config->rank < -1 || config->size < -1 || config->size == 0)
-        return rr_fail(why, RINGRED_EINVAL, -1, 0, "config.rank is %d and config.size %d", config->rank,
-                       config->size);
+        return rr_fail(why, RINGRED_EINVAL, -1, 0, "config.rank is %d and config.size %d",
+                       config->rank, config->size);
     if (config->rank != -1 && config->rank != p->rank)
         p->local_rank = p->local_size = -1; /* the launcher's words are about another rank */
     p->rank = config->rank != -1 ? config->rank : p->rank;
@@ -105,23 +108,26 @@ static int check_place(const struct place *p, ringred_error *why)
 
     if (p->rank < 0 || p->size < 0)
         return rr_fail(why, RINGRED_ESETTING, -1, 0, "%s is given, but %s is not",
-                       p->rank < 0 ? (torch ? "WORLD_SIZE" : "the size") : (torch ? "RANK" : "the rank"),
+                       p->rank < 0 ? (torch ? "WORLD_SIZE" : "the size")
+                                   : (torch ? "RANK" : "the rank"),
                        p->rank < 0 ? (torch ? "RANK" : "the rank (RINGRED_RANK)")
                                    : (torch ? "WORLD_SIZE" : "the size (RINGRED_SIZE)"));
     if (p->size > RR_RANKS_MOST)
-        return rr_fail(why, RINGRED_ELIMIT, -1, 0, "the size is %d; a communicator has at most %d ranks",
-                       p->size, RR_RANKS_MOST);
+        return rr_fail(why, RINGRED_ELIMIT, -1, 0,
+                       "the size is %d; a communicator has at most %d ranks", p->size,
+                       RR_RANKS_MOST);
     if (p->rank >= p->size)
-        return rr_fail(why, RINGRED_ESETTING, p->rank, 0, "rank %d of %d: ranks go from 0 to %d", p->rank,
-                       p->size, p->size - 1);
+        return rr_fail(why, RINGRED_ESETTING, p->rank, 0, "rank %d of %d: ranks go from 0 to %d",
+                       p->rank, p->size, p->size - 1);
     if ((p->local_size > p->size) || (p->local_size > 0 && p->local_rank >= p->local_size))
-        return rr_fail(why, RINGRED_ESETTING, p->rank, 0, "local rank %d of %d contradicts rank %d of %d",
-                       p->local_rank, p->local_size, p->rank, p->size);
+        return rr_fail(why, RINGRED_ESETTING, p->rank, 0,
+                       "local rank %d of %d contradicts rank %d of %d", p->local_rank,
+                       p->local_size, p->rank, p->size);
     return 0;
 }
 
-static int find_place(const ringred_config *config, const struct rr_settings *s, struct rr_launch *launch,
-                      ringred_error *why)
+static int find_place(const ringred_config *config, const struct rr_settings *s,
+                      struct rr_launch *launch, ringred_error *why)
 {
     struct place p = { -1, -1, -1, -1, "single" };
 
@@ -142,7 +148,8 @@ static int find_place(const ringred_config *config, const struct rr_settings *s,
 
 /* ---- where rank 0 is ---- */
 
-static void name_job(struct rr_launch *launch, const char *label, const char *const *words, int count)
+static void name_job(struct rr_launch *launch, const char *label, const char *const *words,
+                     int count)
 {
     crypto_generichash_state s;
 
@@ -194,8 +201,8 @@ static int torch_root(struct rr_launch *launch, ringred_error *why)
     return 0;
 }
 
-/* The launcher's listener stays open for as long as the process lives: ranks that come early for the
- * next communicator wait in its queue. */
+/* The launcher's listener stays open for as long as the process lives: ranks that come early for
+ * the next communicator wait in its queue. */
 static int take_root_fd(const struct rr_settings *s, struct rr_launch *launch, ringred_error *why)
 {
     int fd = (int)rr_setting(s, RR_SET_ROOT_FD), listens = 0;
@@ -204,8 +211,10 @@ static int take_root_fd(const struct rr_settings *s, struct rr_launch *launch, r
     if (launch->rank != 0 || fd < 0)
         return 0;
     if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &n) < 0 || !listens)
-        return rr_fail(why, RINGRED_ESETTING, 0, 0, "descriptor %d (root_fd) is not a listening socket", fd);
-    if (fcntl(fd, F_SETFD, FD_CLOEXEC) < 0 || fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) < 0)
+        return rr_fail(why, RINGRED_ESETTING, 0, 0,
+                       "descriptor %d (root_fd) is not a listening socket", fd);
+    if (fcntl(fd, F_SETFD, FD_CLOEXEC) < 0 ||
+        fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) < 0)
         return rr_fail(why, RINGRED_ESYSTEM, 0, errno, "cannot use descriptor %d (root_fd)", fd);
     launch->listener = fd;
     return 0;
@@ -221,13 +230,14 @@ static int take_id(const ringred_config *config, struct rr_launch *launch, ringr
         return 0;
     launch->listener = rr_unique_id_listener(launch->job);
     if (launch->listener < 0)
-        return rr_fail(why, RINGRED_EINVAL, 0, 0,
-                       "rank 0 must be in the process that made the unique id, and an id serves only once");
+        return rr_fail(
+            why, RINGRED_EINVAL, 0, 0,
+            "rank 0 must be in the process that made the unique id, and an id serves only once");
     return 0;
 }
 
-static int find_root(const ringred_config *config, const struct rr_settings *s, struct rr_launch *launch,
-                     ringred_error *why)
+static int find_root(const ringred_config *config, const struct rr_settings *s,
+                     struct rr_launch *launch, ringred_error *why)
 {
     const char *given = rr_setting_text(s, RR_SET_ROOT);
 
@@ -237,7 +247,8 @@ static int find_root(const ringred_config *config, const struct rr_settings *s, 
         return take_root(launch, config->root, why);
     if (*given) {
         if (strcmp(launch->source, "single") == 0)
-            return rr_fail(why, RINGRED_ESETTING, -1, 0, "a root is given, but neither rank nor size is");
+            return rr_fail(why, RINGRED_ESETTING, -1, 0,
+                           "a root is given, but neither rank nor size is");
         RR_TRY(take_root(launch, given, why));
         return take_root_fd(s, launch, why);
     }
@@ -246,13 +257,14 @@ static int find_root(const ringred_config *config, const struct rr_settings *s, 
     if (strcmp(launch->source, "torchrun") == 0 ||
         (strcmp(launch->source, "arguments") == 0 && getenv("MASTER_ADDR")))
         return torch_root(launch, why);
-    return rr_fail(why, RINGRED_ESETTING, launch->rank, 0,
-                   "rank %d of %d needs to know where rank 0 is: set root (RINGRED_ROOT) to host:port",
-                   launch->rank, launch->size);
+    return rr_fail(
+        why, RINGRED_ESETTING, launch->rank, 0,
+        "rank %d of %d needs to know where rank 0 is: set root (RINGRED_ROOT) to host:port",
+        launch->rank, launch->size);
 }
 
-static int find(const ringred_config *config, const struct rr_settings *settings, struct rr_launch *launch,
-                ringred_error *why)
+static int find(const ringred_config *config, const struct rr_settings *settings,
+                struct rr_launch *launch, ringred_error *why)
 {
     memset(launch, 0, sizeof *launch);
     launch->listener = -1;
@@ -262,8 +274,8 @@ static int find(const ringred_config *config, const struct rr_settings *settings
     return find_root(config, settings, launch, why);
 }
 
-int rr_launch_find(const ringred_config *config, const struct rr_settings *settings, struct rr_launch *launch,
-                   ringred_error *why)
+int rr_launch_find(const ringred_config *config, const struct rr_settings *settings,
+                   struct rr_launch *launch, ringred_error *why)
 {
     struct rr_launch found;
 
@@ -289,8 +301,10 @@ void rr_launch_describe(const struct rr_settings *settings, struct rr_text *t)
     for (int i = 0; i < 3; i++)
         if (is_given(settings, keys[i]))
             key = rr_setting_name(keys[i]);
-    rr_text_add(t, "{\"source\":\"%s\",\"rank\":%d,\"size\":%d,\"local_rank\":%d,\"local_size\":%d,\"root\":",
-                launch.source, launch.rank, launch.size, launch.local_rank, launch.local_size);
+    rr_text_add(
+        t,
+        "{\"source\":\"%s\",\"rank\":%d,\"size\":%d,\"local_rank\":%d,\"local_size\":%d,\"root\":",
+        launch.source, launch.rank, launch.size, launch.local_rank, launch.local_size);
     rr_text_add_json(t, launch.root);
     rr_text_add(t, ",\"key\":\"%s\"}", key);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The line: frames between a rank and the root, over a connection that has been proved; and the forms of
- * what they carry. Whoever reads a frame decides whether its kind and length are what it waits for. */
+/* The line: frames between a rank and the root, over a connection that has been proved; and the
+ * forms of what they carry. Whoever reads a frame decides whether its kind and length are what it
+ * waits for. */
 #include "boot/inside.h"
 
 #include <errno.h>
@@ -78,7 +79,8 @@ void rr_line_next(struct rr_line *l)
 
 /* ---- writing ---- */
 
-void rr_line_send(struct rr_line *l, enum rr_frame_kind kind, uint32_t step, const void *body, size_t bytes)
+void rr_line_send(struct rr_line *l, enum rr_frame_kind kind, uint32_t step, const void *body,
+                  size_t bytes)
 {
     uint32_t k = kind;
     uint64_t n = bytes;
@@ -96,8 +98,10 @@ int rr_line_write(struct rr_line *l)
 {
     while (l->sending && l->out_done < RR_FRAME_HEAD + l->out_bytes) {
         bool head = l->out_done < RR_FRAME_HEAD;
-        const unsigned char *at = head ? l->out_head + l->out_done : l->out + (l->out_done - RR_FRAME_HEAD);
-        size_t left = head ? RR_FRAME_HEAD - l->out_done : RR_FRAME_HEAD + l->out_bytes - l->out_done;
+        const unsigned char *at =
+            head ? l->out_head + l->out_done : l->out + (l->out_done - RR_FRAME_HEAD);
+        size_t left =
+            head ? RR_FRAME_HEAD - l->out_done : RR_FRAME_HEAD + l->out_bytes - l->out_done;
         ssize_t n = send(l->fd, at, left, MSG_NOSIGNAL | (head && l->out_bytes ? MSG_MORE : 0));
         if (n < 0 && errno == EINTR)
             continue;
@@ -201,8 +205,8 @@ int rr_join_read(const unsigned char *from, size_t bytes, struct rr_join *j)
     return r.at == r.end ? 0 : RINGRED_EWIRE;
 }
 
-int rr_table_read(const unsigned char *from, size_t bytes, int size, unsigned char session[RR_JOB_BYTES],
-                  struct rr_entry *entries)
+int rr_table_read(const unsigned char *from, size_t bytes, int size,
+                  unsigned char session[RR_JOB_BYTES], struct rr_entry *entries)
 {
     struct rr_reader r = { from, from + bytes, false };
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one loop of the boot room: waits for lines, gates and dials at once, moves exchanges through the
- * root, and sees to it that a failure anywhere ends the set-up everywhere, with the same sentence. */
+/* The one loop of the boot room: waits for lines, gates and dials at once, moves exchanges through
+ * the root, and sees to it that a failure anywhere ends the set-up everywhere, with the same
+ * sentence. */
 #include "boot/inside.h"
 
 #include <errno.h>
@@ -54,7 +55,7 @@ static size_t index_of(const struct rr_boot *b, const struct rr_line *l)
     return (size_t)(l - b->line);
 }
 
-/* 1: the frame of this head is due now. 0: it will be due in a later call. < 0: it never will be. */
+/* 1: the frame of this head is due now. 0: in a later call. < 0: never. */
 static int is_due(const struct rr_boot *b, const struct rr_line *l, ringred_error *why)
 {
     enum rr_frame_kind kind = b->is_root ? b->x.up : b->x.down;
@@ -63,7 +64,8 @@ static int is_due(const struct rr_boot *b, const struct rr_line *l, ringred_erro
 
     if (l->in.kind == RR_FRAME_FAIL && l->in.bytes == RR_FAIL_BYTES)
         return 1;
-    if (l->in.bytes == 0 && (l->in.kind == RR_FRAME_BYE || (l->in.kind == RR_FRAME_HERE && !b->is_root)))
+    if (l->in.bytes == 0 &&
+        (l->in.kind == RR_FRAME_BYE || (l->in.kind == RR_FRAME_HERE && !b->is_root)))
         return 1;
     if (b->x.active && l->in.kind == kind && l->in.step == b->step && l->in.bytes == bytes)
         return 1;
@@ -149,7 +151,9 @@ static int line_turn(struct rr_boot *b, struct rr_line *l, ringred_error *why)
         if (l->fd >= 0)
             return ended(b, l, why);
     }
-    return l->fd >= 0 && rr_polls_ready(&b->polls, l->at) && rr_line_wants_input(l) ? take(b, l, why) : 0;
+    return l->fd >= 0 && rr_polls_ready(&b->polls, l->at) && rr_line_wants_input(l)
+               ? take(b, l, why)
+               : 0;
 }
 
 /* ---- the turn ---- */
@@ -262,9 +266,10 @@ int rr_boot_loop(struct rr_boot *b, bool (*done)(const struct rr_boot *b),
 
 /* ---- failure ---- */
 
-/* Sends the failure as soon as the line is free, then says no more, and reads on until the other end has
- * closed: closing at once could throw away what is still on its way to it. */
-static void tell_line(struct rr_line *l, unsigned char *frame, const ringred_error *failure, bool *told)
+/* Sends the failure as soon as the line is free, then says no more, and reads on until the other
+ * end has closed: closing at once could throw away what is still on its way to it. */
+static void tell_line(struct rr_line *l, unsigned char *frame, const ringred_error *failure,
+                      bool *told)
 {
     unsigned char ignored[512];
     ssize_t n;
@@ -307,8 +312,8 @@ static bool tell_lines(struct rr_boot *b, unsigned char *frame)
     return open;
 }
 
-/* Ranks that were started wrongly cannot meet however often they try: those that have not come yet are
- * waited for, too, so that they need not try until their own deadline. */
+/* Ranks that were started wrongly cannot meet however often they try: those that have not come yet
+ * are waited for, too, so that they need not try until their own deadline. */
 static bool waits_for_late_ones(const struct rr_boot *b)
 {
     if (b->failure.code != RINGRED_ECONFIG || !b->is_root || !b->meet || !b->meet->open)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The rendezvous: every rank reaches the root, says who it is, and hears who all are. A root serves
- * whoever comes while it is itself in a rendezvous; a rank that comes between two of them, or to one that
- * is failing, is turned away without a word and tries again until its own deadline. So no rank needs to
- * know how many communicators the others have made before, or failed to make. */
+ * whoever comes while it is itself in a rendezvous; a rank that comes between two of them, or to
+ * one that is failing, is turned away without a word and tries again until its own deadline. So no
+ * rank needs to know how many communicators the others have made before, or failed to make. */
 #include "boot/inside.h"
 
 #include <errno.h>
@@ -13,7 +13,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define GRACE_NS     ((int64_t)2000000000) /* for the root's word on who is missing, after my own deadline */
+#define GRACE_NS \
+    ((int64_t)2000000000) /* for the root's word on who is missing, after my own deadline */
 #define CHALLENGE_NS ((int64_t)3000000000) /* for a root to answer a second rank 0 */
 
 /* ---- sentences ---- */
@@ -33,7 +34,11 @@ static void list_ranks(struct rr_text *t, const struct rr_boot *b, bool joined)
             rr_text_add(t, "%s...", comma);
             return;
         }
-        rr_text_add(t, r - first == 1 ? "%s%d" : r - first == 2 ? "%s%d, %d" : "%s%d-%d", comma, first, r - 1);
+        rr_text_add(t,
+                    r - first == 1   ? "%s%d"
+                    : r - first == 2 ? "%s%d, %d"
+                                     : "%s%d-%d",
+                    comma, first, r - 1);
         comma = ", ";
     }
 }
@@ -42,7 +47,8 @@ static void tell_strangers(const struct rr_gate *g, struct rr_text *t)
 {
     if (g->strangers == 0)
         return;
-    rr_text_add(t, "; %ld connection%s refused", g->strangers, g->strangers == 1 ? " was" : "s were");
+    rr_text_add(t, "; %ld connection%s refused", g->strangers,
+                g->strangers == 1 ? " was" : "s were");
     if (g->last[0])
         rr_text_add(t, ", such as %s", g->last);
     if (g->worst == RR_VERDICT_VERSION)
@@ -65,9 +71,10 @@ static int missing(struct rr_boot *b, ringred_error *why)
         code = RINGRED_EVERSION;
     if (b->meet->worst == RR_VERDICT_KEY)
         code = RINGRED_EAUTH;
-    return rr_fail(why, code, first, 0, "rank%s %s never arrived at %s within %s (here: %s of %d)%s",
-                   b->size - b->x.got == 1 ? "" : "s", absent, b->where, rr_boot_period(b, period), here,
-                   b->size, strangers);
+    return rr_fail(why, code, first, 0,
+                   "rank%s %s never arrived at %s within %s (here: %s of %d)%s",
+                   b->size - b->x.got == 1 ? "" : "s", absent, b->where, rr_boot_period(b, period),
+                   here, b->size, strangers);
 }
 
 static int no_root(struct rr_boot *b, ringred_error *why)
@@ -80,19 +87,20 @@ static int no_root(struct rr_boot *b, ringred_error *why)
     rr_boot_period(b, period);
     if (b->rank == 0) {
         rr_port_holder(b->roots.at[0].port, holder, sizeof holder);
-        return rr_fail(why, RINGRED_ESYSTEM, 0, EADDRINUSE, "rank 0 cannot listen at %s%s%s", b->where,
-                       *holder ? ", which is held by " : "", holder);
+        return rr_fail(why, RINGRED_ESYSTEM, 0, EADDRINUSE, "rank 0 cannot listen at %s%s%s",
+                       b->where, *holder ? ", which is held by " : "", holder);
     }
     if (b->line[0].fd >= 0)
         return rr_fail(why, RINGRED_ETIMEOUT, 0, 0,
-                       "rank 0 at %s answered, but not all ranks met there within %s", b->where, period);
+                       "rank 0 at %s answered, but not all ranks met there within %s", b->where,
+                       period);
     rr_dial_story(d, &s);
     for (int i = 0; i < d->count; i++) {
         code = d->seen[i].verdict == RR_VERDICT_VERSION ? RINGRED_EVERSION : code;
         code = d->seen[i].verdict == RR_VERDICT_KEY ? RINGRED_EAUTH : code;
     }
-    return rr_fail(why, code, 0, 0, "nothing answered as root at %s within %s (%d rounds): %s", b->where, period,
-                   d->round + 1, story);
+    return rr_fail(why, code, 0, 0, "nothing answered as root at %s within %s (%d rounds): %s",
+                   b->where, period, d->round + 1, story);
 }
 
 /* ---- the root: who comes ---- */
@@ -124,12 +132,13 @@ void rr_meet_admit(void *boot, int fd, int rank)
 static int twice(const struct rr_entry *a, const struct rr_entry *c, int rank, ringred_error *why)
 {
     return rr_fail(why, RINGRED_ECONFIG, rank, 0,
-                   "rank %d was started twice: on %s (pid %d) and on %s (pid %d)", rank, a->member.name,
-                   a->member.pid, c->member.name, c->member.pid);
+                   "rank %d was started twice: on %s (pid %d) and on %s (pid %d)", rank,
+                   a->member.name, a->member.pid, c->member.name, c->member.pid);
 }
 
 /* A join on a spare line: somebody else is on the line of its rank, or was when it came. */
-static int settle(struct rr_boot *b, struct rr_line *spare, const struct rr_join *j, ringred_error *why)
+static int settle(struct rr_boot *b, struct rr_line *spare, const struct rr_join *j,
+                  ringred_error *why)
 {
     int r = spare->rank;
     struct rr_line *l = &b->line[r];
@@ -194,10 +203,11 @@ int rr_meet_joined(struct rr_boot *b, struct rr_line *l, ringred_error *why)
     if (rr_join_read(b->x.ups + index * RR_JOIN_BYTES, RR_JOIN_BYTES, &j) < 0)
         return rr_fail(why, RINGRED_EWIRE, r, 0, "rank %d joined with a malformed entry", r);
     if (j.size != (uint32_t)b->size)
-        return rr_fail(why, RINGRED_ECONFIG, r, 0,
-                       "rank %d on %s (pid %d) was started for %u ranks, but rank 0 on %s (pid %d) for %d",
-                       r, j.entry.member.name, j.entry.member.pid, j.size, b->entry[0].member.name,
-                       b->entry[0].member.pid, b->size);
+        return rr_fail(
+            why, RINGRED_ECONFIG, r, 0,
+            "rank %d on %s (pid %d) was started for %u ranks, but rank 0 on %s (pid %d) for %d", r,
+            j.entry.member.name, j.entry.member.pid, j.size, b->entry[0].member.name,
+            b->entry[0].member.pid, b->size);
     if (index >= (size_t)b->size) {
         int rc = settle(b, l, &j, why);
         if (rc <= 0)
@@ -213,8 +223,8 @@ int rr_meet_joined(struct rr_boot *b, struct rr_line *l, ringred_error *why)
         b->deadline_ns = its < b->deadline_ns ? its : b->deadline_ns;
     }
     rr_line_send(l, RR_FRAME_HERE, b->step, NULL, 0);
-    rr_log(b->log, RINGRED_LOG_TRACE, "rank %d is here: %s, pid %d (%d of %d)", r, j.entry.member.name,
-           j.entry.member.pid, b->x.got, b->size);
+    rr_log(b->log, RINGRED_LOG_TRACE, "rank %d is here: %s, pid %d (%d of %d)", r,
+           j.entry.member.name, j.entry.member.pid, b->x.got, b->size);
     if (b->x.got == b->size)
         write_table(b);
     return 0;
@@ -222,8 +232,8 @@ int rr_meet_joined(struct rr_boot *b, struct rr_line *l, ringred_error *why)
 
 /* ---- the root: where it listens ---- */
 
-/* A numeric address is bound as it stands, a name on all addresses: it may resolve to something else
- * here than it does for the others. */
+/* A numeric address is bound as it stands, a name on all addresses: it may resolve to something
+ * else here than it does for the others. */
 static int listen_at(const struct rr_root *root, uint16_t port)
 {
     struct rr_roots one = { .at[0] = *root, .count = 1 };
@@ -259,8 +269,8 @@ static int root_listen(struct rr_boot *b, ringred_error *why)
             if (fd < 0)
                 continue;
             b->meet->listener[b->meet->listeners++] = fd;
-            snprintf(b->where, sizeof b->where, strchr(root->host, ':') ? "[%s]:%u" : "%s:%u", root->host,
-                     port);
+            snprintf(b->where, sizeof b->where, strchr(root->host, ':') ? "[%s]:%u" : "%s:%u",
+                     root->host, port);
             return 0;
         }
     if (fd == -EADDRINUSE)
@@ -270,13 +280,14 @@ static int root_listen(struct rr_boot *b, ringred_error *why)
 
 /* ---- everybody: what I am ---- */
 
-static struct rr_gate *new_gate(struct rr_boot *b, enum rr_purpose purpose, const unsigned char *job,
-                                ringred_error *why)
+static struct rr_gate *new_gate(struct rr_boot *b, enum rr_purpose purpose,
+                                const unsigned char *job, ringred_error *why)
 {
     struct rr_gate *g = rr_alloc(1, sizeof *g);
 
     if (!g) {
-        rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory to make a communicator of %d ranks", b->size);
+        rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory to make a communicator of %d ranks",
+                b->size);
         return NULL;
     }
     g->badge = (struct rr_badge){ b->launch.key, job, b->rank, purpose };
@@ -299,7 +310,9 @@ static int listen_each(struct rr_boot *b, struct rr_entry *e, ringred_error *why
         e->address[kept++] = a;
     }
     e->addresses = kept;
-    return kept ? 0 : rr_fail(why, rr_system_code(system), b->rank, system, "rank %d cannot listen for its peers", b->rank);
+    return kept ? 0
+                : rr_fail(why, rr_system_code(system), b->rank, system,
+                          "rank %d cannot listen for its peers", b->rank);
 }
 
 static int listen_all(struct rr_boot *b, struct rr_entry *e, ringred_error *why)
@@ -308,14 +321,16 @@ static int listen_all(struct rr_boot *b, struct rr_entry *e, ringred_error *why)
     int fd = rr_listen_any(&port);
 
     if (fd < 0)
-        return rr_fail(why, rr_system_code(-fd), b->rank, -fd, "rank %d cannot listen for its peers", b->rank);
+        return rr_fail(why, rr_system_code(-fd), b->rank, -fd,
+                       "rank %d cannot listen for its peers", b->rank);
     b->data->listener[b->data->listeners++] = fd;
     for (int i = 0; i < e->addresses; i++)
         e->address[i].port = port;
     return 0;
 }
 
-static int listen_for_data(struct rr_boot *b, const struct rr_settings *settings, ringred_error *why)
+static int listen_for_data(struct rr_boot *b, const struct rr_settings *settings,
+                           ringred_error *why)
 {
     struct rr_entry *e = &b->entry[b->rank];
     bool only_loopback = !b->picked && rr_roots_are_loopback(&b->roots);
@@ -339,7 +354,8 @@ static int listen_locally(struct rr_boot *b, ringred_error *why)
     memcpy(a.ip, e->local, sizeof a.ip);
     fd = rr_listen(&a);
     if (fd < 0)
-        return rr_fail(why, rr_system_code(-fd), b->rank, -fd, "rank %d cannot open a local socket", b->rank);
+        return rr_fail(why, rr_system_code(-fd), b->rank, -fd, "rank %d cannot open a local socket",
+                       b->rank);
     b->local->listener[b->local->listeners++] = fd;
     return 0;
 }
@@ -359,7 +375,8 @@ static void describe_myself(struct rr_boot *b, const struct rr_settings *setting
 
 static int no_memory(struct rr_boot *b, ringred_error *why)
 {
-    return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory to make a communicator of %d ranks", b->size);
+    return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory to make a communicator of %d ranks",
+                   b->size);
 }
 
 /* Everything that one of several ranks needs: gates, lines, dials and what the loop waits for. */
@@ -395,23 +412,24 @@ int rr_meet_dialled(struct rr_boot *b, struct rr_dial *d)
     if (d->state == RR_DIAL_DONE) {
         rr_line_init(&b->line[0], rr_hand_take(&d->hand), 0);
         promote(&b->entry[b->rank], b->line[0].fd);
-        uint64_t left = b->deadline_ns == INT64_MAX ? UINT64_MAX
-                                                    : (uint64_t)rr_deadline_ms(b->deadline_ns, INT32_MAX);
+        uint64_t left = b->deadline_ns == INT64_MAX
+                            ? UINT64_MAX
+                            : (uint64_t)rr_deadline_ms(b->deadline_ns, INT32_MAX);
         struct rr_join j = { (uint32_t)b->size, left, b->entry[b->rank] };
         rr_join_write(&j, b->x.ups);
         rr_line_send(&b->line[0], b->x.up, b->step, b->x.ups, b->x.up_bytes);
         return 0;
     }
     if (d->hand.verdict == RR_VERDICT_LOST)
-        rr_fail(&why, rr_system_code(d->hand.system), b->rank, d->hand.system, "rank %d cannot dial rank 0",
-                b->rank);
+        rr_fail(&why, rr_system_code(d->hand.system), b->rank, d->hand.system,
+                "rank %d cannot dial rank 0", b->rank);
     else if (d->hand.verdict == RR_VERDICT_VERSION)
         rr_fail(&why, RINGRED_EVERSION, 0, 0,
-                "rank 0 at %s speaks wire version %d, this library version %d", text, d->hand.version,
-                RR_WIRE_VERSION);
+                "rank 0 at %s speaks wire version %d, this library version %d", text,
+                d->hand.version, RR_WIRE_VERSION);
     else
-        rr_fail(&why, RINGRED_EAUTH, 0, 0, "rank 0 at %s and rank %d were given different keys", text,
-                b->rank);
+        rr_fail(&why, RINGRED_EAUTH, 0, 0, "rank 0 at %s and rank %d were given different keys",
+                text, b->rank);
     return rr_boot_fail(b, &why);
 }
 
@@ -467,8 +485,12 @@ static int meet(struct rr_boot *b, ringred_error *why)
 
     if (!room)
         return no_memory(b, why);
-    struct rr_exchange x = { .up = RR_FRAME_JOIN, .down = RR_FRAME_TABLE, .ups = room + table,
-                             .mine = room + table, .answer = room, .up_bytes = RR_JOIN_BYTES,
+    struct rr_exchange x = { .up = RR_FRAME_JOIN,
+                             .down = RR_FRAME_TABLE,
+                             .ups = room + table,
+                             .mine = room + table,
+                             .answer = room,
+                             .up_bytes = RR_JOIN_BYTES,
                              .down_bytes = table };
     rr_exchange_begin(b, &x);
     rc = b->is_root ? meet_as_root(b) : meet_as_other(b);
@@ -494,13 +516,15 @@ static int open_network(struct rr_boot *b, const struct rr_settings *settings, r
     }
     if (!b->launch.has_key)
         rr_log(b->log, RINGRED_LOG_WARN,
-               "no key was given (setting key, key_file or key_fd): any process that reaches %s can join",
+               "no key was given (setting key, key_file or key_fd): any process that reaches %s "
+               "can join",
                b->where);
     return meet(b, why);
 }
 
-int rr_boot_open(const struct rr_launch *launch, const struct rr_settings *settings, const struct rr_log *log,
-                 int64_t deadline_ns, struct rr_boot **boot, ringred_error *why)
+int rr_boot_open(const struct rr_launch *launch, const struct rr_settings *settings,
+                 const struct rr_log *log, int64_t deadline_ns, struct rr_boot **boot,
+                 ringred_error *why)
 {
     struct rr_boot *b = rr_alloc(1, sizeof *b);
     ringred_error failure = { 0 };
@@ -548,21 +572,29 @@ static int unanswered(struct rr_boot *b, ringred_error *why)
 {
     char period[32];
 
-    return rr_fail(why, RINGRED_ETIMEOUT, b->is_root ? -1 : 0, 0,
-                   "the ranks met at %s but did not get any further within %s (%d of %d answered rank 0)",
-                   b->where, rr_boot_period(b, period), b->is_root ? b->x.got : 0, b->size);
+    return rr_fail(
+        why, RINGRED_ETIMEOUT, b->is_root ? -1 : 0, 0,
+        "the ranks met at %s but did not get any further within %s (%d of %d answered rank 0)",
+        b->where, rr_boot_period(b, period), b->is_root ? b->x.got : 0, b->size);
 }
 
-int rr_boot_allgather(struct rr_boot *b, const void *mine, size_t bytes, void *all, ringred_error *why)
+int rr_boot_allgather(struct rr_boot *b, const void *mine, size_t bytes, void *all,
+                      ringred_error *why)
 {
-    struct rr_exchange x = { .up = RR_FRAME_UP, .down = RR_FRAME_DOWN, .mine = mine, .ups = all,
-                             .answer = all, .up_bytes = bytes, .down_bytes = bytes * (size_t)b->size };
+    struct rr_exchange x = { .up = RR_FRAME_UP,
+                             .down = RR_FRAME_DOWN,
+                             .mine = mine,
+                             .ups = all,
+                             .answer = all,
+                             .up_bytes = bytes,
+                             .down_bytes = bytes * (size_t)b->size };
     int rc = b->failure.code;
 
     if (rc == 0 && (b->size == 1 || b->is_root) && bytes)
         memmove((unsigned char *)all + (size_t)b->rank * bytes, mine, bytes);
     if (rc == 0 && b->size > 1) {
-        int64_t until = b->is_root || b->deadline_ns == INT64_MAX ? b->deadline_ns : b->deadline_ns + GRACE_NS;
+        int64_t until =
+            b->is_root || b->deadline_ns == INT64_MAX ? b->deadline_ns : b->deadline_ns + GRACE_NS;
         rr_exchange_begin(b, &x);
         rc = rr_boot_loop(b, rr_exchange_is_done, unanswered, until);
         memset(&b->x, 0, sizeof b->x);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Data connections between ranks, and local sockets inside a host. The lower rank dials on data links; on
- * a host all ranks dial its lowest. Everything stays watched by the loop until all ranks are through. */
+/* Data connections between ranks, and local sockets inside a host. The lower rank dials on data
+ * links; on a host all ranks dial its lowest. Everything stays watched by the loop until all ranks
+ * are through. */
 #include "boot/inside.h"
 
 #include <errno.h>
@@ -25,7 +26,8 @@ static void note_address(struct rr_boot *b, int rank, int fd)
     struct rr_address theirs = { 0 }, mine = { 0 };
     char text[RR_ADDRESS_TEXT], from[RR_ADDRESS_TEXT];
 
-    if (getpeername(fd, (struct sockaddr *)&s, &n) < 0 || getsockname(fd, (struct sockaddr *)&m, &k) < 0)
+    if (getpeername(fd, (struct sockaddr *)&s, &n) < 0 ||
+        getsockname(fd, (struct sockaddr *)&m, &k) < 0)
         return;
     rr_address_of((struct sockaddr *)&s, &theirs);
     rr_address_of((struct sockaddr *)&m, &mine);
@@ -77,8 +79,8 @@ int rr_wire_dialled(struct rr_boot *b, struct rr_dial *d)
     int fd;
 
     if (d->state != RR_DIAL_DONE) {
-        rr_fail(&why, rr_system_code(d->hand.system), b->rank, d->hand.system, "rank %d cannot dial rank %d",
-                b->rank, d->peer);
+        rr_fail(&why, rr_system_code(d->hand.system), b->rank, d->hand.system,
+                "rank %d cannot dial rank %d", b->rank, d->peer);
         return rr_boot_fail(b, &why);
     }
     fd = rr_hand_take(&d->hand);
@@ -110,9 +112,10 @@ static int add_dial(struct rr_boot *b, int rank, ringred_error *why)
     if (d->count)
         return 0;
     return rr_fail(why, RINGRED_ECONFIG, rank, 0,
-                   "rank %d on %s cannot be reached by rank %d on %s: it has %s", rank, e->member.name,
-                   b->rank, b->entry[b->rank].member.name,
-                   e->addresses ? "only loopback addresses, and is on another network" : "no address");
+                   "rank %d on %s cannot be reached by rank %d on %s: it has %s", rank,
+                   e->member.name, b->rank, b->entry[b->rank].member.name,
+                   e->addresses ? "only loopback addresses, and is on another network"
+                                : "no address");
 }
 
 static bool all_are_through(const struct rr_boot *b)
@@ -136,10 +139,12 @@ static int stuck(struct rr_boot *b, ringred_error *why)
     for (int i = 0; i < b->dials; i++)
         if (b->dial[i].peer == r) {
             rr_dial_story(&b->dial[i], &s);
-            return rr_fail(why, RINGRED_ETIMEOUT, r, 0, "rank %d could not reach rank %d on %s within %s: %s",
-                           b->rank, r, b->entry[r].member.name, period, story);
+            return rr_fail(why, RINGRED_ETIMEOUT, r, 0,
+                           "rank %d could not reach rank %d on %s within %s: %s", b->rank, r,
+                           b->entry[r].member.name, period, story);
         }
-    return rr_fail(why, RINGRED_ETIMEOUT, r, 0, "rank %d on %s did not reach rank %d on %s within %s", r,
+    return rr_fail(why, RINGRED_ETIMEOUT, r, 0,
+                   "rank %d on %s did not reach rank %d on %s within %s", r,
                    b->entry[r].member.name, b->rank, b->entry[b->rank].member.name, period);
 }
 
@@ -209,8 +214,9 @@ static int meet_locally(struct rr_boot *b, uint8_t *want)
     int lowest = lowest_here(b);
 
     for (int r = 0; r < b->size; r++)
-        want[r] = r != b->rank && (b->rank == lowest ? b->entry[r].member.host == b->entry[lowest].member.host
-                                                     : r == lowest);
+        want[r] = r != b->rank &&
+                  (b->rank == lowest ? b->entry[r].member.host == b->entry[lowest].member.host
+                                     : r == lowest);
     if (b->rank == lowest) {
         b->local->open = true;
     } else {
@@ -231,7 +237,8 @@ int rr_boot_local(struct rr_boot *b, int *fd, ringred_error *why)
 
     begin(b, want, fd);
     if (!want && rc == 0) {
-        rr_fail(&failure, RINGRED_ENOMEM, -1, 0, "no memory to make a communicator of %d ranks", b->size);
+        rr_fail(&failure, RINGRED_ENOMEM, -1, 0, "no memory to make a communicator of %d ranks",
+                b->size);
         rc = rr_boot_fail(b, &failure);
     }
     if (rc == 0 && b->size > 1)

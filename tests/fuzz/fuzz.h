@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every fuzz target offers: the entry that libFuzzer calls, and inputs to begin with. Built with clang
- * and -Dfuzz=true a target is a libFuzzer program; otherwise drive.c feeds it a fixed set of mutations, as
- * an ordinary test. A target aborts on what must never happen. */
+/* What every fuzz target offers: the entry that libFuzzer calls, and inputs to begin with. Built
+ * with clang and -Dfuzz=true a target is a libFuzzer program; otherwise drive.c feeds it a fixed
+ * set of mutations, as an ordinary test. A target aborts on what must never happen. */
 #ifndef FUZZ_H
 #define FUZZ_H
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Handshakes with an end that may say anything. Byte 0: which end is ours; byte 1: how many bytes arrive at
- * a time; the rest is what the other end says. Nobody who does not know the key is ever believed. */
+/* Handshakes with an end that may say anything. Byte 0: which end is ours; byte 1: how many bytes
+ * arrive at a time; the rest is what the other end says. Nobody who does not know the key is ever
+ * believed. */
 #include "fuzz.h"
 
 #include "boot/inside.h"

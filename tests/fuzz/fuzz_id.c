@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Texts and bytes that come from outside before any connection: unique ids, root lists. Byte 0: which. */
+/* Texts and bytes that come from outside before any connection: unique ids, root lists. Byte 0:
+ * which. */
 #include "fuzz.h"
 
 #include "boot/inside.h"
@@ -25,7 +26,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         memcpy(id.bytes, data + 1, n < 240 ? n : 240);
         if (data[0] & 2) /* with a right check sum, so that what lies behind it is reached */
             crypto_shorthash(id.bytes + 240, id.bytes, 240, magic);
-        if (rr_unique_id_read(&id, &launch, &why) == 0 && rr_roots_parse(launch.root, &roots, &why) < 0)
+        if (rr_unique_id_read(&id, &launch, &why) == 0 &&
+            rr_roots_parse(launch.root, &roots, &why) < 0)
             abort();
         return 0;
     }
@@ -40,7 +42,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 
 size_t fuzz_seed(int which, uint8_t *to, size_t room)
 {
-    static const char *const lists[] = { "host:29400", "[::1]:65530+8,127.0.0.1:1", "a:1,b:2,c:3+15" };
+    static const char *const lists[] = { "host:29400", "[::1]:65530+8,127.0.0.1:1",
+                                         "a:1,b:2,c:3+15" };
     struct rr_address a = { RR_FAMILY_IP6, 0, 4000, { 0xfd, 1 } };
     uint16_t version = RR_WIRE_VERSION, count = 8;
 

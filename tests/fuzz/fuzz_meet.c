@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rendezvous with a peer that has proved itself and then says anything. Byte 0: whether ours is the root;
- * the rest is what the peer says. Whatever it is, the set-up ends or waits; it does no harm. */
+/* A rendezvous with a peer that has proved itself and then says anything. Byte 0: whether ours is
+ * the root; the rest is what the peer says. Whatever it is, the set-up ends or waits; it does no
+ * harm. */
 #include "fuzz.h"
 
 #include "boot/inside.h"
@@ -39,8 +40,13 @@ static void prepare(struct room *m, bool root, int fd)
     for (int i = 0; i < b->lines; i++)
         rr_line_init(&m->line[i], -1, i < RANKS ? i : -1);
     rr_line_init(&m->line[root ? 1 : 0], fd, root ? 1 : 0);
-    struct rr_exchange x = { .up = RR_FRAME_JOIN, .down = RR_FRAME_TABLE, .ups = m->joins, .mine = m->joins,
-                             .answer = m->table, .up_bytes = RR_JOIN_BYTES, .down_bytes = TABLE };
+    struct rr_exchange x = { .up = RR_FRAME_JOIN,
+                             .down = RR_FRAME_TABLE,
+                             .ups = m->joins,
+                             .mine = m->joins,
+                             .answer = m->table,
+                             .up_bytes = RR_JOIN_BYTES,
+                             .down_bytes = TABLE };
     rr_exchange_begin(b, &x);
 }
 

@@ -16,8 +16,9 @@
 
 #include <cmocka.h>
 
-/* A bound socket that does not listen keeps the port from everybody but those who set SO_REUSEADDR, as the
- * root does: so a test needs no fixed port and leaves no gap between choosing and using one. */
+/* A bound socket that does not listen keeps the port from everybody but those who set SO_REUSEADDR,
+ * as the root does: so a test needs no fixed port and leaves no gap between choosing and using one.
+ */
 static int hold_port(const char *host, int *port)
 {
     struct rr_roots roots = { .count = 1, .at[0].port = 1 };
@@ -51,7 +52,8 @@ void job_init(struct job *job, int n, const char *host)
     job->log_fd = -1;
     job->holder = hold_port(host, &job->port);
     snprintf(job->root, sizeof job->root, strchr(host, ':') ? "[%s]:%d" : "%s:%d", host, job->port);
-    job->at = mmap(NULL, sizeof *job->at * JOB_MOST, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    job->at = mmap(NULL, sizeof *job->at * JOB_MOST, PROT_READ | PROT_WRITE,
+                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(job->at, MAP_FAILED);
     assert_int_equal(pipe2(job->gate, O_CLOEXEC), 0);
     for (int i = 0; i < JOB_MOST; i++) {
@@ -177,5 +179,6 @@ int job_open(struct job *job, int i, struct job_rank *me, struct rr_boot **boot)
     log = (struct rr_log){ RINGRED_LOG_TRACE, log_line, job, job->rank[i] };
     RR_TRY(rr_settings_load(&settings, job->settings, &me->why));
     RR_TRY(rr_launch_find(&config, &settings, &launch, &me->why));
-    return rr_boot_open(&launch, &settings, &log, rr_deadline((int64_t)(job->seconds * 1e9)), boot, &me->why);
+    return rr_boot_open(&launch, &settings, &log, rr_deadline((int64_t)(job->seconds * 1e9)), boot,
+                        &me->why);
 }

@@ -30,7 +30,8 @@ static int talk(const int *fd, int size, int me, bool all)
         if (fd[r] < 0)
             continue;
         struct pollfd p = { .fd = fd[r], .events = POLLIN };
-        if (poll(&p, 1, 60000) != 1 || recv(fd[r], in, 2, MSG_WAITALL) != 2 || in[0] != r || in[1] != me)
+        if (poll(&p, 1, 60000) != 1 || recv(fd[r], in, 2, MSG_WAITALL) != 2 || in[0] != r ||
+            in[1] != me)
             return 3;
     }
     return 0;
@@ -51,7 +52,8 @@ static int use(struct rr_boot *boot, int size, int rank, struct job_rank *me)
 
     RR_TRY(rr_boot_allgather(boot, &mine, sizeof mine, all, &me->why));
     for (int r = 0; r < size; r++)
-        if (all[r] != 1000u + (uint32_t)r || rr_boot_member(boot, r)->host != rr_boot_member(boot, 0)->host)
+        if (all[r] != 1000u + (uint32_t)r ||
+            rr_boot_member(boot, r)->host != rr_boot_member(boot, 0)->host)
             return 10;
     memset(want, 1, sizeof want);
     want[rank] = 0;
@@ -210,7 +212,8 @@ static int on_two_hosts(struct job *job, int i, struct job_rank *me)
     close_all(fd, 4);
     RR_TRY(rr_boot_wire(boot, want, fd, &me->why));
     for (int r = 0; r < 4; r++)
-        if ((fd[r] >= 0) != want[r] || (want[r] && !strstr(rr_boot_member(boot, r)->address, "127.0.0.1:")))
+        if ((fd[r] >= 0) != want[r] ||
+            (want[r] && !strstr(rr_boot_member(boot, r)->address, "127.0.0.1:")))
             return 52;
     rc = rc ? rc : talk(fd, 4, i, false);
     close_all(fd, 4);
@@ -537,7 +540,9 @@ static void test_any_allocation_may_fail(void **state)
 
 static int connect_to(int port)
 {
-    struct rr_address a = { .family = RR_FAMILY_IP4, .port = (uint16_t)port, .ip = { 127, 0, 0, 1 } };
+    struct rr_address a = { .family = RR_FAMILY_IP4,
+                            .port = (uint16_t)port,
+                            .ip = { 127, 0, 0, 1 } };
     struct sockaddr_storage s;
     socklen_t n = rr_address_sock(&a, &s);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -646,7 +651,8 @@ static void test_strangers_at_data_listeners_neither_join_nor_stall(void **state
 
 static int patient_with_key(struct job *job, int i, struct job_rank *me)
 {
-    job->seconds = i == 0 ? 0.7 : 60; /* the one with the wrong key need not wait for its deadline */
+    job->seconds =
+        i == 0 ? 0.7 : 60; /* the one with the wrong key need not wait for its deadline */
     return whole_life(job, i, me);
 }
 
@@ -734,7 +740,10 @@ static void test_torchrun_ranks_meet_beside_the_store(void **state)
         snprintf(port, sizeof port, "MASTER_PORT=%d", job.port);
         for (int i = 0; i < 3; i++) {
             snprintf(text[i], sizeof text[i], "RANK=%d", i);
-            const char *variables[] = { text[i], "WORLD_SIZE=3", "MASTER_ADDR=127.0.0.1", port,
+            const char *variables[] = { text[i],
+                                        "WORLD_SIZE=3",
+                                        "MASTER_ADDR=127.0.0.1",
+                                        port,
                                         "TORCHELASTIC_RUN_ID=test",
                                         agent ? "TORCHELASTIC_USE_AGENT_STORE=True" : NULL };
             memcpy(job.variables[i], variables, sizeof variables);

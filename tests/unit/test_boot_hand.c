@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The handshake, with the test in the middle: it carries every byte between the two ends, and changes,
- * delays, repeats or reflects them. */
+/* The handshake, with the test in the middle: it carries every byte between the two ends, and
+ * changes, delays, repeats or reflects them. */
 #include "boot/inside.h"
 
 #include <errno.h>
@@ -22,10 +22,10 @@ static const unsigned char job_b[RR_JOB_BYTES] = "another job";
 struct wire {
     struct rr_hand dialler, listener;
     int d, a;
-    int dialled, accepted;    /* last results of the two ends */
-    size_t down, up;          /* bytes carried: listener to dialler, dialler to listener */
-    long flip_down, flip_up;  /* bit to change in what is carried, -1: none */
-    size_t piece;             /* carried at a time, 0: all there is */
+    int dialled, accepted;   /* last results of the two ends */
+    size_t down, up;         /* bytes carried: listener to dialler, dialler to listener */
+    long flip_down, flip_up; /* bit to change in what is carried, -1: none */
+    size_t piece;            /* carried at a time, 0: all there is */
 };
 
 static void pair(int end[2])
@@ -33,7 +33,8 @@ static void pair(int end[2])
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, end), 0);
 }
 
-static void wire_init(struct wire *w, const struct rr_badge *dialler, int wanted, const struct rr_badge *listener)
+static void wire_init(struct wire *w, const struct rr_badge *dialler, int wanted,
+                      const struct rr_badge *listener)
 {
     int x[2], y[2];
 
@@ -119,8 +120,8 @@ static void test_a_byte_at_a_time_is_enough(void **state)
     wire_done(&w);
 }
 
-/* Whatever bit changes on the way, never do both ends believe, and the listener never believes a dialler
- * that does not. */
+/* Whatever bit changes on the way, never do both ends believe, and the listener never believes a
+ * dialler that does not. */
 static void test_any_changed_bit_is_noticed(void **state)
 {
     (void)state;
@@ -226,7 +227,8 @@ static void test_a_proof_cannot_be_replayed(void **state)
     wire_done(&again);
 }
 
-/* Two listeners of the job cannot be made to prove themselves to each other, nor a dialler to itself. */
+/* Two listeners of the job cannot be made to prove themselves to each other, nor a dialler to
+ * itself. */
 static void test_messages_cannot_be_reflected(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a process finds its place in a job, and what is refused because it contradicts itself; keys; unique
- * ids; root lists. */
+/* How a process finds its place in a job, and what is refused because it contradicts itself; keys;
+ * unique ids; root lists. */
 #include "boot_job.h"
 
 #include <errno.h>
@@ -30,10 +30,25 @@ static void config_init(ringred_config *c)
 static int find_with(const char *variables, const ringred_config *config)
 {
     static const char *const known[] = {
-        "RINGRED_RANK", "RINGRED_SIZE", "RINGRED_LOCAL_RANK", "RINGRED_LOCAL_SIZE", "RINGRED_ROOT",
-        "RINGRED_ROOT_FD", "RINGRED_KEY", "RINGRED_KEY_FILE", "RINGRED_KEY_FD", "RINGRED_REQUIRE_KEY", "RANK",
-        "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
-        "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
+        "RINGRED_RANK",
+        "RINGRED_SIZE",
+        "RINGRED_LOCAL_RANK",
+        "RINGRED_LOCAL_SIZE",
+        "RINGRED_ROOT",
+        "RINGRED_ROOT_FD",
+        "RINGRED_KEY",
+        "RINGRED_KEY_FILE",
+        "RINGRED_KEY_FD",
+        "RINGRED_REQUIRE_KEY",
+        "RANK",
+        "WORLD_SIZE",
+        "LOCAL_RANK",
+        "LOCAL_WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "TORCHELASTIC_USE_AGENT_STORE",
+        "TORCHELASTIC_RUN_ID",
+        "TORCHELASTIC_RESTART_COUNT",
     };
     char copy[512], *at = copy, *word;
 
@@ -72,8 +87,11 @@ static void test_nothing_at_all_is_one_rank(void **state)
 static void test_our_own_variables_are_found(void **state)
 {
     (void)state;
-    assert_int_equal(find_with("RINGRED_RANK=3 RINGRED_SIZE=5 RINGRED_LOCAL_RANK=1 RINGRED_LOCAL_SIZE=2 "
-                               "RINGRED_ROOT=10.0.0.5:29400 RANK=0 WORLD_SIZE=2", NULL), 0);
+    assert_int_equal(
+        find_with("RINGRED_RANK=3 RINGRED_SIZE=5 RINGRED_LOCAL_RANK=1 RINGRED_LOCAL_SIZE=2 "
+                  "RINGRED_ROOT=10.0.0.5:29400 RANK=0 WORLD_SIZE=2",
+                  NULL),
+        0);
     expect_place(3, 5, "ringred-run", "10.0.0.5:29400");
     assert_int_equal(launch.local_rank, 1);
     assert_int_equal(launch.local_size, 2);
@@ -82,10 +100,14 @@ static void test_our_own_variables_are_found(void **state)
 static void test_torchrun_is_found_and_its_store_avoided(void **state)
 {
     (void)state;
-    assert_int_equal(find_with("RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=node-a "
-                               "MASTER_PORT=29500 TORCHELASTIC_USE_AGENT_STORE=True", NULL), 0);
+    assert_int_equal(
+        find_with("RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=node-a "
+                  "MASTER_PORT=29500 TORCHELASTIC_USE_AGENT_STORE=True",
+                  NULL),
+        0);
     expect_place(1, 2, "torchrun", "node-a:29501+7");
-    assert_int_equal(find_with("RANK=1 WORLD_SIZE=2 MASTER_ADDR=fd00::1 MASTER_PORT=29500", NULL), 0);
+    assert_int_equal(find_with("RANK=1 WORLD_SIZE=2 MASTER_ADDR=fd00::1 MASTER_PORT=29500", NULL),
+                     0);
     expect_place(1, 2, "torchrun", "[fd00::1]:29500+8");
 }
 
@@ -94,14 +116,18 @@ static void test_torchrun_jobs_differ_by_run_and_restart_not_by_size(void **stat
     (void)state;
     unsigned char job[RR_JOB_BYTES];
     const char *base = "RANK=1 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1 TORCHELASTIC_RUN_ID=x";
-    static const struct { const char *variables; bool same; } rows[] = {
+    static const struct {
+        const char *variables;
+        bool same;
+    } rows[] = {
         { "RANK=1 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1 TORCHELASTIC_RUN_ID=x", true },
         { "RANK=0 WORLD_SIZE=3 MASTER_ADDR=a MASTER_PORT=1 TORCHELASTIC_RUN_ID=x", true },
         { "RANK=1 WORLD_SIZE=2 MASTER_ADDR=b MASTER_PORT=1 TORCHELASTIC_RUN_ID=x", false },
         { "RANK=1 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=2 TORCHELASTIC_RUN_ID=x", false },
         { "RANK=1 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1 TORCHELASTIC_RUN_ID=y", false },
         { "RANK=1 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1 TORCHELASTIC_RUN_ID=x "
-          "TORCHELASTIC_RESTART_COUNT=1", false },
+          "TORCHELASTIC_RESTART_COUNT=1",
+          false },
     };
 
     assert_int_equal(find_with(base, NULL), 0);
@@ -121,7 +147,8 @@ static void test_arguments_come_before_the_environment(void **state)
     c.rank = 1;
     c.size = 2;
     c.root = "127.0.0.1:1234";
-    assert_int_equal(find_with("RINGRED_RANK=3 RINGRED_SIZE=5 RINGRED_LOCAL_RANK=3 RINGRED_ROOT=h:1", &c), 0);
+    assert_int_equal(
+        find_with("RINGRED_RANK=3 RINGRED_SIZE=5 RINGRED_LOCAL_RANK=3 RINGRED_ROOT=h:1", &c), 0);
     expect_place(1, 2, "arguments", "127.0.0.1:1234");
     assert_int_equal(launch.local_rank, -1); /* that was about another rank */
 
@@ -134,7 +161,9 @@ static void test_arguments_come_before_the_environment(void **state)
 static void test_contradictions_are_refused_with_their_names(void **state)
 {
     (void)state;
-    static const struct { const char *variables, *word; } rows[] = {
+    static const struct {
+        const char *variables, *word;
+    } rows[] = {
         { "RINGRED_RANK=1", "RINGRED_SIZE" },
         { "RINGRED_SIZE=2", "RINGRED_RANK" },
         { "RINGRED_RANK=2 RINGRED_SIZE=2 RINGRED_ROOT=h:1", "from 0 to 1" },
@@ -150,7 +179,9 @@ static void test_contradictions_are_refused_with_their_names(void **state)
         { "RINGRED_RANK=0 RINGRED_SIZE=2 RINGRED_ROOT=h:65536", "host:port" },
         { "RINGRED_RANK=0 RINGRED_SIZE=2 RINGRED_ROOT=::1:5", "host:port" },
         { "RINGRED_RANK=0 RINGRED_SIZE=2 RINGRED_ROOT=h:1,", "host:port" },
-        { "RINGRED_RANK=0 RINGRED_SIZE=2 RINGRED_ROOT=h:1 RINGRED_LOCAL_RANK=2 RINGRED_LOCAL_SIZE=2", "local" },
+        { "RINGRED_RANK=0 RINGRED_SIZE=2 RINGRED_ROOT=h:1 RINGRED_LOCAL_RANK=2 "
+          "RINGRED_LOCAL_SIZE=2",
+          "local" },
         { "RINGRED_RANK=0 RINGRED_SIZE=2 RINGRED_ROOT=h:1 RINGRED_LOCAL_SIZE=3", "local" },
         { "RINGRED_RANK=0 RINGRED_SIZE=2 RINGRED_ROOT=h:1 RINGRED_ROOT_FD=0", "root_fd" },
         { "RANK=0", "WORLD_SIZE" },
@@ -171,7 +202,8 @@ static void test_contradictions_are_refused_with_their_names(void **state)
         if (rc != RINGRED_ESETTING || !strstr(why.text, rows[i].word))
             fail_msg("%s: %d %s", rows[i].variables, rc, why.text);
     }
-    assert_int_equal(find_with("RINGRED_RANK=0 RINGRED_SIZE=5000 RINGRED_ROOT=h:1", NULL), RINGRED_ELIMIT);
+    assert_int_equal(find_with("RINGRED_RANK=0 RINGRED_SIZE=5000 RINGRED_ROOT=h:1", NULL),
+                     RINGRED_ELIMIT);
 }
 
 static void test_arguments_that_contradict_are_refused(void **state)
@@ -260,7 +292,8 @@ static void test_without_a_key_jobs_still_differ(void **state)
     assert_int_equal(find_with("RINGRED_RANK=0 RINGRED_SIZE=2 RINGRED_ROOT=h:2", NULL), 0);
     assert_memory_not_equal(key, launch.key, sizeof key);
     assert_int_equal(find_with(PLACE "RINGRED_REQUIRE_KEY=1", NULL), RINGRED_EAUTH);
-    assert_int_equal(find_with("RINGRED_REQUIRE_KEY=1", NULL), 0); /* alone: nobody to prove it to */
+    assert_int_equal(find_with("RINGRED_REQUIRE_KEY=1", NULL),
+                     0); /* alone: nobody to prove it to */
 }
 
 /* ---- unique ids ---- */
@@ -336,7 +369,8 @@ static void test_ports_behind_the_last_go_on_below(void **state)
     assert_false(rr_roots_are_loopback(&roots));
     assert_int_equal(rr_roots_parse("127.0.0.1:1,[::1]:2,localhost:3", &roots, &why), 0);
     assert_true(rr_roots_are_loopback(&roots));
-    assert_int_equal(rr_roots_parse("1:1,2:2,3:3,4:4,5:5,6:6,7:7,8:8,9:9", &roots, &why), RINGRED_ESETTING);
+    assert_int_equal(rr_roots_parse("1:1,2:2,3:3,4:4,5:5,6:6,7:7,8:8,9:9", &roots, &why),
+                     RINGRED_ESETTING);
 }
 
 static void test_an_unknown_interface_is_named_with_those_there_are(void **state)

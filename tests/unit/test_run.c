@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ringred-run: what ranks are given, how their output comes back, and how they end. The path of the tool is
- * the first argument; the test starts itself as a rank, too. */
+/* ringred-run: what ranks are given, how their output comes back, and how they end. The path of the
+ * tool is the first argument; the test starts itself as a rank, too. */
 #include "boot/boot.h"
 
 #include <errno.h>
@@ -21,10 +21,10 @@ static const char *tool, *self;
 
 struct run {
     pid_t pid;
-    int out;             /* both outputs of the tool */
-    char text[1 << 16];  /* what came, as a text */
-    size_t used, total;  /* kept, and all */
-    int status;          /* as a shell would have it */
+    int out;            /* both outputs of the tool */
+    char text[1 << 16]; /* what came, as a text */
+    size_t used, total; /* kept, and all */
+    int status;         /* as a shell would have it */
 };
 
 static void run_start(struct run *r, const char *const *arguments)
@@ -80,10 +80,10 @@ static void run_wait(struct run *r)
     r->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-#define RUN(r, ...)                                                       \
-    do {                                                                  \
-        run_start(r, (const char *const[]){ __VA_ARGS__, NULL });         \
-        run_wait(r);                                                      \
+#define RUN(r, ...)                                               \
+    do {                                                          \
+        run_start(r, (const char *const[]){ __VA_ARGS__, NULL }); \
+        run_wait(r);                                              \
     } while (0)
 
 static void expect(const struct run *r, int status, const char *words)
@@ -123,7 +123,8 @@ static void test_the_key_shows_nowhere_but_in_the_pipe(void **state)
 {
     (void)state;
     RUN(&r, "-n", "2", "sh", "-c",
-        "test -z \"$RINGRED_KEY$RINGRED_KEY_FILE\" && echo key of $(wc -c <&$RINGRED_KEY_FD) bytes");
+        "test -z \"$RINGRED_KEY$RINGRED_KEY_FILE\" && echo key of $(wc -c <&$RINGRED_KEY_FD) "
+        "bytes");
     expect(&r, 0, "[0] key of 32 bytes");
     expect(&r, 0, "[1] key of 32 bytes");
 }
@@ -199,8 +200,9 @@ static void test_lines_stay_whole_and_bytes_as_they_are(void **state)
 
 static void stop_with(int sig, int status)
 {
-    run_start(&r, (const char *const[]){ "-n", "2", "sh", "-c",
-                                         "echo rank $RINGRED_RANK pid $$ end$RINGRED_RANK; exec sleep 1000", NULL });
+    run_start(&r, (const char *const[]){
+                      "-n", "2", "sh", "-c",
+                      "echo rank $RINGRED_RANK pid $$ end$RINGRED_RANK; exec sleep 1000", NULL });
     pid_t pid[2] = { 0 };
     run_read(&r, "end0");
     run_read(&r, "end1");
@@ -210,7 +212,8 @@ static void stop_with(int sig, int status)
     run_wait(&r);
     assert_int_equal(r.status, status);
     for (int i = 0; i < 2; i++) {
-        if (sig == SIGKILL) /* orphans of the tool come to this test: wait for the kernel to end them */
+        if (sig ==
+            SIGKILL) /* orphans of the tool come to this test: wait for the kernel to end them */
             assert_int_equal(waitpid(pid[i], NULL, 0), pid[i]);
         assert_int_equal(kill(pid[i], 0), -1);
     }
@@ -236,8 +239,10 @@ static int as_rank(void)
     int all[16];
 
     for (int times = 0; times < 2; times++) {
-        if (rr_settings_load(&settings, NULL, &why) < 0 || rr_launch_find(NULL, &settings, &launch, &why) < 0 ||
-            rr_boot_open(&launch, &settings, &log, rr_deadline(60 * RINGRED_SECOND), &boot, &why) < 0 ||
+        if (rr_settings_load(&settings, NULL, &why) < 0 ||
+            rr_launch_find(NULL, &settings, &launch, &why) < 0 ||
+            rr_boot_open(&launch, &settings, &log, rr_deadline(60 * RINGRED_SECOND), &boot, &why) <
+                0 ||
             rr_boot_allgather(boot, &launch.rank, sizeof launch.rank, all, &why) < 0) {
             puts(why.text);
             return 1;
