@@ -87,6 +87,7 @@ static int whole(struct rr_boot *b, struct rr_line *l, ringred_error *why)
         return 0;
     case RR_FRAME_HERE:
         l->joined = true;
+        rr_log(b->log, RINGRED_LOG_TRACE, "rank 0 at %s has counted this rank", b->where);
         return 0;
     case RR_FRAME_JOIN:
         return rr_meet_joined(b, l, why);
@@ -105,8 +106,8 @@ static int ended(struct rr_boot *b, struct rr_line *l, ringred_error *why)
     int r = l->rank, system = l->system;
 
     rr_line_close(l);
-    if (l->left && (!b->x.active || b->x.done)) /* it has what it came for, and so have we */
-        return 0;
+    if (l->left && (!b->x.active || b->x.done || (l->answered && !l->sending)))
+        return 0; /* it has what it came for, and so have we */
     if (!was_in && !l->left) { /* not counted yet: whoever dialled may dial again */
         if (!b->is_root)
             rr_dial_again(&b->dial[0]);
