@@ -18,7 +18,7 @@ tests()
     shift
     folders="$folders $folder"
     rm -f "$folder/meson-logs/testlog.json"
-    step "testing $folder" meson test -C "$folder" --no-rebuild --print-errorlogs "$@" || failed=1
+    step "testing $folder" meson test -C "$folder" --print-errorlogs "$@" || failed=1
 }
 
 build()
@@ -47,10 +47,11 @@ sanitized()
             tests build/asan --no-suite evidence --no-suite slow --timeout-multiplier 5
 }
 
-# ranks as threads that share one mapping
+# ranks as threads that share one mapping: only these tests are built
 threads()
 {
-    build build/tsan -Dbuildtype=debugoptimized -Db_sanitize=thread &&
+    step "setting up build/tsan" set_up build/tsan -Dwerror=true -Dtests=enabled \
+        -Dbuildtype=debugoptimized -Db_sanitize=thread &&
         TSAN_OPTIONS=halt_on_error=1 tests build/tsan --suite threads --timeout-multiplier 5
 }
 

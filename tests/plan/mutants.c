@@ -358,8 +358,7 @@ static const char *const reason_texts[REASONS] = {
     [LAST_EMPTY] = "the last message of a barrier, which nobody waits for, is read earlier",
     [NEEDLESS_COPY] = "copies where it could do without",
     [ANY_ORDER] = "another order of a sum that promises none",
-    [ALIKE] = "the same steps in another line: none waits for the other, all others wait for both "
-              "or neither",
+    [ALIKE] = "the same steps in another line: none waits for the other, others for both or neither",
     [ONE_RANK] = "divides by one",
 };
 
