@@ -41,7 +41,7 @@ uint32_t rr_forks(void)
 struct card {
     uint64_t machine;          /* hash of the kernel's boot id */
     int32_t shared_failed;     /* a status, when this rank could not share memory */
-    int32_t pad;
+    int32_t no_windows;        /* this rank cannot reach every mate's heap */
     char agreed[192];          /* the settings that must be equal, in words */
     uint64_t cpus[CPUS / 64];
 };
@@ -184,8 +184,15 @@ static int share(ringred_comm *c, struct rr_boot *boot, int64_t deadline, struct
     bool must = strcmp(rr_setting_text(&c->settings, RR_SET_TRANSPORT), "shm") == 0;
 
     mine.shared_failed = open_shared(c, boot, deadline, &own);
+    mine.no_windows = !mine.shared_failed && !c->engine.shared->windows;
     RR_TRY(rr_boot_allgather(boot, &mine, sizeof mine, card, why));
     for (int r = 0; r < c->ranks; r++) {
+        if (card[r].no_windows && c->engine.shared) {
+            c->engine.shared->windows = false;
+            rr_log(&c->log, RINGRED_LOG_WARN,
+                   "rank %d has no address space for shared buffers of %zu bytes (setting heap): "
+                   "ringred_alloc gives ordinary memory", r, c->engine.shared->heap_bytes);
+        }
         if (!card[r].shared_failed)
             continue;
         rr_shared_close(c->engine.shared, 0);
@@ -305,6 +312,10 @@ static int configure(ringred_comm *c, const ringred_config *config, struct rr_la
     RR_TRY(rr_launch_find(config, &c->settings, launch, why));
     c->rank = c->log.rank = launch->rank;
     c->ranks = launch->size;
+    if (c->ranks > RR_REDUCE_SOURCES)
+        return rr_fail(why, RINGRED_EUNSUPPORTED, -1, 0,
+                       "this release makes communicators of up to %d ranks, not of %d",
+                       RR_REDUCE_SOURCES, c->ranks);
     return 0;
 }
 

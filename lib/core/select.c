@@ -100,6 +100,9 @@ static size_t fitted_segment(const ringred_comm *c, const struct rr_plan *plan, 
         size_t most = c->engine.shared->stage_bytes / (2 * RR_PLAN_WINDOW + 2);
         bytes = bytes < most ? bytes : most;
     }
+    /* a counter has RR_SEGMENT_BITS for segments; a vector that large has a large segment to spare */
+    size_t least = count * element_bytes >> (RR_SEGMENT_BITS - 1);
+    bytes = bytes > least ? bytes : least;
     size_t segment = bytes / (RR_LINE * 2) * (RR_LINE * 2) / element_bytes;
     while (rr_program_scratch(plan, count, element_bytes, segment) > c->engine.scratch_bytes &&
            segment > RR_LINE)

@@ -9,7 +9,7 @@ static bool is_window(const struct rr_engine *e, const char *p)
 {
     const char *heap = e->shared->mate[e->rank].heap;
 
-    return heap && p >= heap && p < heap + e->shared->heap_bytes;
+    return p >= heap && p < heap + e->shared->heap_bytes;
 }
 
 size_t rr_run_piece(struct rr_engine *e, size_t bytes)
@@ -50,7 +50,7 @@ void rr_run_bind(struct rr_engine *e, struct rr_run *r)
         return;
     r->hash = rr_ask_hash(&r->ask);
     e->shared->mate[e->rank].page->ask[r->ask.sequence & 1] = r->ask;
-    if (r->count) {
+    if (r->count && e->shared->windows) {
         r->in_window = is_window(e, r->in);
         r->out_window = is_window(e, r->out);
     }

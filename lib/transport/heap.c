@@ -188,7 +188,7 @@ int rr_heap_alloc(struct rr_shared *s, size_t bytes, void **memory, ringred_erro
 
     if (whole < bytes)
         return rr_fail(why, RINGRED_ENOMEM, -1, 0, "%zu bytes are more than any machine has", bytes);
-    if (s)
+    if (s && s->windows)
         return alloc_shared(((struct rr_shm *)s)->heap, whole, memory, why);
     return alloc_private(whole, memory, why);
 }

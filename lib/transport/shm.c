@@ -337,15 +337,13 @@ static int make_own(struct rr_shm *m, int *pair, ringred_error *why)
     struct rr_shared *s = &m->base;
 
     m->bell[s->me] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    m->heap = rr_heap_new(s->heap_bytes);
     if (m->bell[s->me] < 0)
         return rr_fail(why, RINGRED_ELIMIT, -1, errno, "cannot make an eventfd");
-    if (!m->heap)
-        return rr_fail(why, RINGRED_ENOMEM, -1, errno,
-                       "cannot set %zu bytes of address space aside for shared buffers (setting heap)",
-                       s->heap_bytes);
-    s->mate[s->me].heap = rr_heap_base(m->heap);
-    pair[2 * s->me] = rr_heap_fd(m->heap);
+    m->heap = rr_heap_new(s->heap_bytes);
+    if (m->heap)
+        s->mate[s->me].heap = rr_heap_base(m->heap);
+    /* without a heap a descriptor that is none goes in its place: mates then do without windows */
+    pair[2 * s->me] = m->heap ? rr_heap_fd(m->heap) : m->bell[s->me];
     pair[2 * s->me + 1] = m->bell[s->me];
     return 0;
 }
@@ -403,6 +401,9 @@ int rr_shared_open(int ranks, int me, const struct rr_boot *boot, const int *loc
             close(segment);
     }
     int taken = take_others(m, pair, why);
+    m->base.windows = true;
+    for (int i = 0; i < locals; i++)
+        m->base.windows = m->base.windows && m->base.mate[m->base.local[i]].heap;
     rr_free(pair);
     rc = rc ? rc : taken;
     if (rc) {

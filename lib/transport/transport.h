@@ -131,6 +131,7 @@ struct rr_shared {
     int16_t *local;                       /* the ranks of this host, ascending */
     int locals, me;
     size_t stage_bytes, heap_bytes;
+    bool windows;                         /* every mate reaches every heap; else all buffers are ordinary */
     /* 1 for the ranks whose process has ended; cheap, but a system call. */
     void (*check)(struct rr_shared *s, uint8_t *gone);
     /* NULL, or a decorator's word before a counter of mine is raised: false leaves it as it is. */

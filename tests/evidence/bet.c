@@ -228,7 +228,8 @@ static void engine_init(void)
         everybody[r] = hosts[r] = (int16_t)r;
     }
     shared = (struct rr_shared){ .host = &area->host, .mate = mates, .local = everybody, .locals = ranks,
-                                 .me = me, .stage_bytes = STAGE, .heap_bytes = HEAP, .ring = nothing,
+                                 .me = me, .stage_bytes = STAGE, 
+                                 .heap_bytes = HEAP, .windows = true, .ring = nothing,
                                  .touch = mapped };
     engine = (struct rr_engine){ .rank = me, .ranks = ranks, .shared = &shared, .scratch_bytes = 8u << 20,
                                  .polls = crowded ? 1 : 100, .step = rr_step_run };
