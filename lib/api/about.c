@@ -6,8 +6,10 @@ int32_t ringred_alloc(ringred_comm *comm, size_t bytes, void **memory)
 {
     ringred_error why;
 
-    if (!comm || !memory)
+    if (!comm)
         return RINGRED_EINVAL;
+    if (!memory)
+        return rr_comm_refuse(comm, RINGRED_EINVAL, "alloc: memory is NULL: where should it go?");
     if (comm->forks != rr_forks())
         return RINGRED_EFORKED;
     int rc = rr_heap_alloc(comm->engine.shared, bytes, memory, &why);

@@ -16,7 +16,7 @@ static int check_vectors(ringred_comm *c, const char *name, const void *send, co
                               name, count, bytes);
     if (RR_UNLIKELY(count && (!send || !recv)))
         return rr_comm_refuse(c, RINGRED_EINVAL, "%s: %s is NULL, but count is %zu", name,
-                              send ? "recv" : "send", count);
+                              recv ? "send" : "recv", count);
     uintptr_t a = (uintptr_t)send, b = (uintptr_t)recv, n = count * bytes;
     if (RR_UNLIKELY(a != b && a < b + n && b < a + n))
         return rr_comm_refuse(c, RINGRED_EINVAL,

@@ -69,6 +69,7 @@ struct ringred_comm {
     int epoll, wake;            /* what a sleeping owner waits on; wake: an eventfd of our own */
     uint8_t *gone;              /* [ranks] will send no more; the owner's */
     int vain;                   /* spins that were in vain lately, 0 to 3; the owner's */
+    int64_t look_ns;            /* when polling looks after the peers next; the owner's */
     int64_t spin_ns;            /* how long to spin or yield before sleeping */
 
     ringred_error fault;        /* what broke it; then never changed */
@@ -122,6 +123,8 @@ struct rr_waiter {
 void rr_wait_ended(ringred_comm *comm, struct rr_waiter *w); /* something moved */
 int rr_wait_turn(ringred_comm *comm, struct rr_waiter *w, struct rr_run *run, int64_t deadline_ns,
                  ringred_error *why);
+/* Instead of a turn, where the caller only polls: looks after the peers if it is time. PENDING or < 0. */
+int rr_wait_poll(ringred_comm *comm, const struct rr_run *run, ringred_error *why);
 int64_t rr_comm_describe(ringred_comm *comm, const char *collective, uint64_t bytes, char *text,
                          size_t room);
 

@@ -74,10 +74,9 @@ static int drive(ringred_comm *c, const struct ringred_request *until, int64_t d
         if (rc == 0)
             rc = rr_run_advance(&c->engine, &q->run, &moved, &why);
         if (rc == RINGRED_PENDING && !moved) {
-            if (deadline_ns == 0)
-                return RINGRED_PENDING;
-            rc = rr_wait_turn(c, &w, &q->run, deadline_ns, &why);
-            if (rc == RINGRED_ETIMEOUT)
+            rc = deadline_ns ? rr_wait_turn(c, &w, &q->run, deadline_ns, &why)
+                             : rr_wait_poll(c, &q->run, &why);
+            if (rc == RINGRED_ETIMEOUT || (rc == RINGRED_PENDING && !deadline_ns))
                 return rc;
         } else if (moved) {
             rr_wait_ended(c, &w);
