@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 #define BENCH_SETTINGS 32
-#define BENCH_SIZES 128
+#define BENCH_SIZES    128
 
 enum bench_collective { BENCH_ALLREDUCE, BENCH_BROADCAST };
 enum bench_place { BENCH_OUT_OF_PLACE = 1, BENCH_IN_PLACE = 2 };
@@ -18,20 +18,20 @@ enum bench_place { BENCH_OUT_OF_PLACE = 1, BENCH_IN_PLACE = 2 };
 /* What the command line asks for. */
 struct bench_options {
     enum bench_collective collective;
-    int ranks;                   /* local ranks to start; 0: the environment says who we are */
-    int child, child_fd;         /* set in the ranks that a parent bench started; child is -1 elsewhere */
+    int ranks;           /* local ranks to start; 0: the environment says who we are */
+    int child, child_fd; /* set in the ranks that a parent bench started; child is -1 elsewhere */
     const char *transport;
-    const char *json;            /* NULL: no file */
-    size_t sizes[BENCH_SIZES];   /* bytes */
+    const char *json;          /* NULL: no file */
+    size_t sizes[BENCH_SIZES]; /* bytes */
     int size_count;
     int32_t types[2], ops[2];
     int type_count, op_count;
     int root;
-    int places;                  /* set of enum bench_place */
-    double seconds;              /* time for one measured point; 0: count iterations instead */
+    int places;     /* set of enum bench_place */
+    double seconds; /* time for one measured point; 0: count iterations instead */
     int iterations, warmups;
-    int together;                /* calls timed as one; 0: chosen from their length */
-    int cycles;                  /* how often the whole sweep is run */
+    int together; /* calls timed as one; 0: chosen from their length */
+    int cycles;   /* how often the whole sweep is run */
     bool check, percentiles, symmetric, no_pin, asynchronous;
     const char *settings[BENCH_SETTINGS + 1]; /* "name=value", ended by NULL */
     int setting_count;
@@ -42,13 +42,13 @@ struct bench_point {
     size_t bytes, count, width;
     int32_t type, op;
     bool in_place;
-    void *send, *recv;           /* equal when in place */
+    void *send, *recv; /* equal when in place */
 };
 
 struct bench_result {
     double median, p10, p90, p99, mean, worst; /* microseconds of one call, of the slowest rank */
     long calls;
-    double wrong;                /* elements, all checks together; -1: not checked */
+    double wrong; /* elements, all checks together; -1: not checked */
 };
 
 struct bench_rank {
@@ -57,7 +57,8 @@ struct bench_rank {
     int rank, size;
 };
 
-/* options.c: returns false after saying on stderr what is wrong; sets *help where help was asked for. */
+/* options.c: returns false after saying on stderr what is wrong; sets *help where help was asked
+ * for. */
 bool bench_parse(struct bench_options *o, int argc, char **argv, bool *help);
 void bench_help(FILE *out);
 const char *bench_type_name(int32_t type); /* nccl-tests' name: "float" */
@@ -74,7 +75,8 @@ void bench_fill(const struct bench_rank *r, const struct bench_point *p);
 size_t bench_count_wrong(const struct bench_rank *r, const struct bench_point *p);
 
 /* measure.c: statuses as the library's. */
-int bench_measure(const struct bench_rank *r, const struct bench_point *p, struct bench_result *result);
+int bench_measure(const struct bench_rank *r, const struct bench_point *p,
+                  struct bench_result *result);
 /* Replaces each number by the largest that any rank has. */
 int bench_largest(const struct bench_rank *r, double *numbers, int count);
 
@@ -84,7 +86,7 @@ void bench_memory_free(const struct bench_rank *r, void *memory);
 
 /* report.c: rank 0's output. */
 struct bench_report {
-    FILE *json;                  /* NULL: none */
+    FILE *json; /* NULL: none */
     int rows;
     double busbw_sum, wrong;
     long points;

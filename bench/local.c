@@ -113,7 +113,8 @@ static void become_rank(const struct bench_options *o, int rank, int fd, int arg
     _exit(1);
 }
 
-static bool start_rank(const struct bench_options *o, struct local_rank *l, int rank, int argc, char **argv)
+static bool start_rank(const struct bench_options *o, struct local_rank *l, int rank, int argc,
+                       char **argv)
 {
     int ends[2];
     pid_t parent = getpid();

@@ -36,7 +36,8 @@ static bool measure_place(const struct bench_rank *r, struct bench_point *p, boo
     return fine;
 }
 
-static bool measure_size(const struct bench_rank *r, struct bench_report *report, struct bench_point *p)
+static bool measure_size(const struct bench_rank *r, struct bench_report *report,
+                         struct bench_point *p)
 {
     struct bench_result out, in;
     int places = r->options->places;

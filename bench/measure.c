@@ -9,9 +9,9 @@
 #include <time.h>
 
 #define SAMPLES_LEAST 5
-#define SAMPLES_MOST 200000
-#define WARMUPS_MOST 65536
-#define RANKS_MOST 4096
+#define SAMPLES_MOST  200000
+#define WARMUPS_MOST  65536
+#define RANKS_MOST    4096
 
 static double now(void)
 {
@@ -29,8 +29,8 @@ static int call_waited(const struct bench_rank *r, const struct bench_point *p)
     if (r->options->collective == BENCH_ALLREDUCE)
         rc = ringred_allreduce_start(r->comm, p->send, p->recv, p->count, p->type, p->op, &request);
     else
-        rc = ringred_broadcast_start(r->comm, p->send, p->recv, p->count, p->type,
-                                     r->options->root, &request);
+        rc = ringred_broadcast_start(r->comm, p->send, p->recv, p->count, p->type, r->options->root,
+                                     &request);
     return rc < 0 ? rc : ringred_wait(request, RINGRED_FOREVER);
 }
 
@@ -54,7 +54,8 @@ int bench_largest(const struct bench_rank *r, double *numbers, int count)
         return RINGRED_EINVAL;
     memset(rows, 0, sizeof *rows * (size_t)(count * r->size));
     memcpy(rows + count * r->rank, numbers, sizeof *rows * (size_t)count);
-    rc = ringred_allreduce(r->comm, rows, rows, (size_t)(count * r->size), RINGRED_FLOAT64, RINGRED_SUM);
+    rc = ringred_allreduce(r->comm, rows, rows, (size_t)(count * r->size), RINGRED_FLOAT64,
+                           RINGRED_SUM);
     if (rc < 0)
         return rc;
     for (int k = 0; k < r->size; k++)
@@ -174,7 +175,8 @@ static int samples_for(const struct bench_options *o, double one, int batch)
     return fit > SAMPLES_MOST ? SAMPLES_MOST : (int)fit;
 }
 
-int bench_measure(const struct bench_rank *r, const struct bench_point *p, struct bench_result *result)
+int bench_measure(const struct bench_rank *r, const struct bench_point *p,
+                  struct bench_result *result)
 {
     const struct bench_options *o = r->options;
     double one = 0, mean = 0, *sample;

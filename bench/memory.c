@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define PAGE ((size_t)4096)
+#define PAGE      ((size_t)4096)
 #define HUGE_PAGE ((size_t)2 << 20)
 
 static void *ordinary(size_t bytes)

@@ -11,12 +11,35 @@
 #include <string.h>
 
 enum flag {
-    FLAG_MIN = 'b', FLAG_MAX = 'e', FLAG_STEP = 'i', FLAG_FACTOR = 'f', FLAG_ITERATIONS = 'n',
-    FLAG_WARMUPS = 'w', FLAG_OP = 'o', FLAG_TYPE = 'd', FLAG_CHECK = 'c', FLAG_ROOT = 'r',
-    FLAG_THREADS = 't', FLAG_GPUS = 'g', FLAG_AGGREGATE = 'm', FLAG_CYCLES = 'N', FLAG_TIMEOUT = 'T',
+    FLAG_MIN = 'b',
+    FLAG_MAX = 'e',
+    FLAG_STEP = 'i',
+    FLAG_FACTOR = 'f',
+    FLAG_ITERATIONS = 'n',
+    FLAG_WARMUPS = 'w',
+    FLAG_OP = 'o',
+    FLAG_TYPE = 'd',
+    FLAG_CHECK = 'c',
+    FLAG_ROOT = 'r',
+    FLAG_THREADS = 't',
+    FLAG_GPUS = 'g',
+    FLAG_AGGREGATE = 'm',
+    FLAG_CYCLES = 'N',
+    FLAG_TIMEOUT = 'T',
     FLAG_HELP = 'h',
-    FLAG_RANKS = 256, FLAG_TRANSPORT, FLAG_SIZES, FLAG_SECONDS, FLAG_MEMORY, FLAG_JSON,
-    FLAG_RENDEZVOUS, FLAG_PERCENTILES, FLAG_PLACE, FLAG_NO_PIN, FLAG_ASYNC, FLAG_SET, FLAG_CHILD
+    FLAG_RANKS = 256,
+    FLAG_TRANSPORT,
+    FLAG_SIZES,
+    FLAG_SECONDS,
+    FLAG_MEMORY,
+    FLAG_JSON,
+    FLAG_RENDEZVOUS,
+    FLAG_PERCENTILES,
+    FLAG_PLACE,
+    FLAG_NO_PIN,
+    FLAG_ASYNC,
+    FLAG_SET,
+    FLAG_CHILD
 };
 
 /* text NULL: not for users */
@@ -36,8 +59,10 @@ static const struct flag_row {
     { "root", FLAG_ROOT, "RANK", "root of the broadcast (0)" },
     { "seconds", FLAG_SECONDS, "S", "time for each measured point (0.1)" },
     { "iters", FLAG_ITERATIONS, "N", "or a fixed number of calls" },
-    { "warmup_iters", FLAG_WARMUPS, "N", "calls before them (5); with --seconds as many as it needs" },
-    { "agg_iters", FLAG_AGGREGATE, "N", "time N calls as one (16 under 5 us, 4 under 50 us, else 1)" },
+    { "warmup_iters", FLAG_WARMUPS, "N",
+      "calls before them (5); with --seconds as many as it needs" },
+    { "agg_iters", FLAG_AGGREGATE, "N",
+      "time N calls as one (16 under 5 us, 4 under 50 us, else 1)" },
     { "run_cycles", FLAG_CYCLES, "N", "run the sweep N times (1)" },
     { "check", FLAG_CHECK, "0|1", "check results before and after the timed calls (1)" },
     { "place", FLAG_PLACE, "P", "in, out or both (both; with --json: in)" },
@@ -80,9 +105,10 @@ __attribute__((format(printf, 1, 2))) static bool complain(const char *format, .
 
 void bench_help(FILE *out)
 {
-    fprintf(out, "usage: ringred-bench allreduce|broadcast [options]\n\n"
-                 "Measures a collective between processes, and checks its results. Time is the median\n"
-                 "call of the slowest rank; calls follow each other without a barrier.\n\n");
+    fprintf(out,
+            "usage: ringred-bench allreduce|broadcast [options]\n\n"
+            "Measures a collective between processes, and checks its results. Time is the median\n"
+            "call of the slowest rank; calls follow each other without a barrier.\n\n");
     for (size_t i = 0; i < FLAGS; i++) {
         char left[64];
 
@@ -151,8 +177,8 @@ static bool size_list(struct bench_options *o, const char *text)
 
     for (o->size_count = 0; o->size_count < BENCH_SIZES; at++) {
         if (!read_size(&at, &o->sizes[o->size_count++]) || (*at && *at != ','))
-            return complain("--sizes wants sizes with commas between them, such as 8,1K,64K, not '%s'",
-                            text);
+            return complain(
+                "--sizes wants sizes with commas between them, such as 8,1K,64K, not '%s'", text);
         if (!*at)
             return true;
     }
@@ -269,7 +295,8 @@ static bool rendezvous(struct sweep *s, const char *text)
 
 static bool child(struct bench_options *o, const char *text)
 {
-    return sscanf(text, "%d:%d", &o->child, &o->child_fd) == 2 || complain("--child is not for users");
+    return sscanf(text, "%d:%d", &o->child, &o->child_fd) == 2 ||
+           complain("--child is not for users");
 }
 
 static bool check(struct bench_options *o, const char *text)
@@ -424,9 +451,16 @@ bool bench_parse(struct bench_options *o, int argc, char **argv, bool *help)
     struct sweep s = { .least = 8, .most = (size_t)64 << 20, .factor = 2 };
     int flag;
 
-    *o = (struct bench_options){ .child = -1, .transport = "auto", .types = { RINGRED_FLOAT32 },
-                                 .ops = { RINGRED_SUM }, .type_count = 1, .op_count = 1,
-                                 .seconds = 0.1, .warmups = 5, .cycles = 1, .check = true };
+    *o = (struct bench_options){ .child = -1,
+                                 .transport = "auto",
+                                 .types = { RINGRED_FLOAT32 },
+                                 .ops = { RINGRED_SUM },
+                                 .type_count = 1,
+                                 .op_count = 1,
+                                 .seconds = 0.1,
+                                 .warmups = 5,
+                                 .cycles = 1,
+                                 .check = true };
     describe_flags(longs, shorts);
     while ((flag = getopt_long(argc, argv, shorts, longs, NULL)) != -1) {
         if (flag == FLAG_HELP)

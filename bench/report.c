@@ -32,11 +32,12 @@ static void head(const struct bench_rank *r)
     char host[64] = "";
 
     (void)gethostname(host, sizeof host - 1);
-    printf("# libringred %s, %s, %d ranks, rank 0 on %s, transport %s, %s memory\n", ringred_version(),
-           o->collective == BENCH_ALLREDUCE ? "allreduce" : "broadcast", r->size, host, o->transport,
-           memory_name(o));
+    printf("# libringred %s, %s, %d ranks, rank 0 on %s, transport %s, %s memory\n",
+           ringred_version(), o->collective == BENCH_ALLREDUCE ? "allreduce" : "broadcast", r->size,
+           host, o->transport, memory_name(o));
     printf("# time: the median call of the slowest rank; %s\n#\n",
-           o->check ? "results are checked before and after the timed calls" : "results are not checked");
+           o->check ? "results are checked before and after the timed calls"
+                    : "results are not checked");
     printf("#%44s", "");
     if (o->places & BENCH_OUT_OF_PLACE)
         printf("   %-*s", 31 + (int)strlen(more), "out-of-place");
@@ -83,10 +84,10 @@ static void json_row(struct bench_report *report, const struct bench_rank *r,
             "\"wrong\":%.0f,\"time_us\":{\"median\":%.3f,\"p10\":%.3f,\"p90\":%.3f,\"p99\":%.3f,"
             "\"mean\":%.3f,\"max\":%.3f},\"algbw_gbs\":%.4f,\"busbw_gbs\":%.4f}",
             report->rows++ ? "," : "", reduces ? "allreduce" : "broadcast", p->bytes,
-            bench_type_long(p->type), reduces ? bench_op_name(p->op) : "none", reduces ? -1 : o->root,
-            r->size, o->transport, memory_name(o), in_place ? "true" : "false", x->calls,
-            x->wrong < 0 ? 0 : x->wrong, x->median, x->p10, x->p90, x->p99, x->mean, x->worst,
-            algbw_gbs(p, x), algbw_gbs(p, x) * busbw_factor(r));
+            bench_type_long(p->type), reduces ? bench_op_name(p->op) : "none",
+            reduces ? -1 : o->root, r->size, o->transport, memory_name(o),
+            in_place ? "true" : "false", x->calls, x->wrong < 0 ? 0 : x->wrong, x->median, x->p10,
+            x->p90, x->p99, x->mean, x->worst, algbw_gbs(p, x), algbw_gbs(p, x) * busbw_factor(r));
     fflush(report->json);
 }
 
@@ -129,7 +130,8 @@ bool bench_report_close(struct bench_report *report, const struct bench_rank *r)
 {
     bool written = true;
 
-    printf("# Out of bounds values : %.0f %s\n", report->wrong, report->wrong > 0 ? "FAILED" : "OK");
+    printf("# Out of bounds values : %.0f %s\n", report->wrong,
+           report->wrong > 0 ? "FAILED" : "OK");
     printf("# Avg bus bandwidth    : %.4f\n#\n",
            report->points ? report->busbw_sum / (double)report->points : 0.0);
     fflush(stdout);

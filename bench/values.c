@@ -30,7 +30,8 @@ static double right(const struct bench_rank *r, const struct bench_point *p, siz
 
 static double element(const void *buffer, int32_t type, size_t i)
 {
-    return type == RINGRED_FLOAT32 ? (double)((const float *)buffer)[i] : ((const double *)buffer)[i];
+    return type == RINGRED_FLOAT32 ? (double)((const float *)buffer)[i]
+                                   : ((const double *)buffer)[i];
 }
 
 static void set_element(void *buffer, int32_t type, size_t i, double to)

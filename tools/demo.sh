@@ -16,7 +16,7 @@ say "2 ranks, shared memory"
 say "4 ranks, shared memory"
 "$bench" allreduce --ranks 4 -b 8 -e 64M -f 2 --seconds 0.05
 say "2 ranks, TCP over loopback"
-"$bench" allreduce --ranks 2 -b 8 -e 64M -f 8 --seconds 0.05 --transport tcp
+"$bench" allreduce --ranks 2 --sizes 8,64,512,4K,32K,256K,2M,16M,64M --seconds 0.05 --transport tcp
 say "4 ranks, TCP over loopback"
-"$bench" allreduce --ranks 4 -b 8 -e 64M -f 8 --seconds 0.05 --transport tcp
+"$bench" allreduce --ranks 4 --sizes 8,64,512,4K,32K,256K,2M,16M,64M --seconds 0.05 --transport tcp
 say "all results were right; ringred-bench --help and ringred-info (in build/demo/tools) tell more"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ringred-info: what this library is, what it can use here, how it is set, and what a call would do. */
+/* ringred-info: what this library is, what it can use here, how it is set, and what a call would
+ * do. */
 #include <ringred/ringred.h>
 
 #include "json.h"
@@ -13,12 +14,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define RANKS_MOST 256
+#define RANKS_MOST    256
 #define SETTINGS_MOST 32
 
 struct request {
-    const char *only;            /* member of the description to show; NULL: all but the settings */
-    const char *collective;      /* NULL: no call is asked about */
+    const char *only;       /* member of the description to show; NULL: all but the settings */
+    const char *collective; /* NULL: no call is asked about */
     unsigned long long bytes;
     int ranks;
     bool raw;
@@ -28,22 +29,26 @@ struct request {
 
 static void help(FILE *out)
 {
-    fputs("usage: ringred-info [--settings | --launcher] [--json]\n"
-          "       ringred-info COLLECTIVE SIZE [--ranks N] [--set NAME=VALUE]... [--json]\n\n"
-          "Without COLLECTIVE: this build, the transports that can be used here, and why others cannot.\n"
-          "  --settings         every setting with its value, where that comes from, and its range\n"
-          "  --launcher         what the environment says about this process's place in a job\n"
-          "With it: starts N ranks on this machine (2) and shows the plan that such a call would run.\n"
-          "  COLLECTIVE         allreduce, broadcast, barrier\n"
-          "  SIZE               bytes; 64K and 1M are understood\n"
-          "  --set NAME=VALUE   a setting to try\n"
-          "  --json             the library's own words\n",
-          out);
+    fputs(
+        "usage: ringred-info [--settings | --launcher] [--json]\n"
+        "       ringred-info COLLECTIVE SIZE [--ranks N] [--set NAME=VALUE]... [--json]\n\n"
+        "Without COLLECTIVE: this build, the transports that can be used here, and why others "
+        "cannot.\n"
+        "  --settings         every setting with its value, where that comes from, and its range\n"
+        "  --launcher         what the environment says about this process's place in a job\n"
+        "With it: starts N ranks on this machine (2) and shows the plan that such a call would "
+        "run.\n"
+        "  COLLECTIVE         allreduce, broadcast, barrier\n"
+        "  SIZE               bytes; 64K and 1M are understood\n"
+        "  --set NAME=VALUE   a setting to try\n"
+        "  --json             the library's own words\n",
+        out);
 }
 
 /* ---- asking the library ---- */
 
-typedef int64_t (*describe_fn)(const struct request *r, ringred_comm *comm, char *text, size_t room);
+typedef int64_t (*describe_fn)(const struct request *r, ringred_comm *comm, char *text,
+                               size_t room);
 
 static int64_t of_library(const struct request *r, ringred_comm *comm, char *text, size_t room)
 {
@@ -67,7 +72,8 @@ static char *ask(describe_fn describe, const struct request *r, ringred_comm *co
         need = describe(r, comm, text, (size_t)need + 1);
     if (need >= 0 && text)
         return text;
-    fprintf(stderr, "ringred-info: %s\n", need < 0 ? ringred_status_text((int32_t)need) : "no memory");
+    fprintf(stderr, "ringred-info: %s\n",
+            need < 0 ? ringred_status_text((int32_t)need) : "no memory");
     free(text);
     return NULL;
 }
@@ -156,7 +162,8 @@ static int be_company(const struct request *r, int rank, int fd)
     return ringred_comm_destroy(comm) < 0;
 }
 
-/* Starts the other ranks before this process has used the library; their ends of the pipes in fd. */
+/* Starts the other ranks before this process has used the library; their ends of the pipes in fd.
+ */
 static bool start_company(const struct request *r, int *fd)
 {
     for (int rank = 1; rank < r->ranks; rank++) {
@@ -234,9 +241,12 @@ static bool read_bytes(const char *text, unsigned long long *bytes)
 static bool parse(struct request *r, int argc, char **argv)
 {
     static const struct option flags[] = {
-        { "settings", no_argument, NULL, 's' },   { "launcher", no_argument, NULL, 'l' },
-        { "json", no_argument, NULL, 'j' },       { "ranks", required_argument, NULL, 'n' },
-        { "set", required_argument, NULL, 'S' },  { "help", no_argument, NULL, 'h' },
+        { "settings", no_argument, NULL, 's' },
+        { "launcher", no_argument, NULL, 'l' },
+        { "json", no_argument, NULL, 'j' },
+        { "ranks", required_argument, NULL, 'n' },
+        { "set", required_argument, NULL, 'S' },
+        { "help", no_argument, NULL, 'h' },
         { 0 },
     };
     int flag;
@@ -263,7 +273,8 @@ static bool parse(struct request *r, int argc, char **argv)
     r->collective = argv[optind];
     if (optind + 2 == argc && read_bytes(argv[optind + 1], &r->bytes))
         return true;
-    return fprintf(stderr, "ringred-info: say a collective and a size, such as: allreduce 1M\n"), false;
+    return fprintf(stderr, "ringred-info: say a collective and a size, such as: allreduce 1M\n"),
+           false;
 }
 
 int main(int argc, char **argv)

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define BOUND_NS (2 * RINGRED_SECOND)
-#define MOST ((size_t)1 << 18)
+#define MOST     ((size_t)1 << 18)
 
 struct call {
     char kind; /* 'a' allreduce, 'b' broadcast, '|' barrier */
@@ -22,24 +22,56 @@ static const struct disagreement {
     const char *words[2];
     bool swapped; /* the next call is the other rank's, instead of one that all agree on */
 } cases[] = {
-    { "count", { 'a', 100, RINGRED_FLOAT32, RINGRED_SUM }, { 'a', 101, RINGRED_FLOAT32, RINGRED_SUM },
-      { "100", "101" }, false },
-    { "no elements", { 'a', 0, RINGRED_FLOAT32, RINGRED_SUM }, { 'a', 1, RINGRED_FLOAT32, RINGRED_SUM },
-      { "0", "1" }, false },
-    { "large count", { 'a', MOST, RINGRED_FLOAT32, RINGRED_SUM }, { 'a', MOST - 1, RINGRED_FLOAT32, RINGRED_SUM },
-      { "262144", "262143" }, false },
-    { "large and small", { 'a', MOST, RINGRED_FLOAT32, RINGRED_SUM }, { 'a', 1, RINGRED_FLOAT32, RINGRED_SUM },
-      { "262144", "1" }, false },
-    { "type", { 'a', 100, RINGRED_FLOAT32, RINGRED_SUM }, { 'a', 100, RINGRED_FLOAT64, RINGRED_SUM },
-      { "float32", "float64" }, false },
-    { "type, same bytes", { 'a', 100, RINGRED_FLOAT32, RINGRED_SUM }, { 'a', 50, RINGRED_FLOAT64, RINGRED_SUM },
-      { "float32", "float64" }, false },
-    { "operator", { 'a', 100, RINGRED_FLOAT32, RINGRED_SUM }, { 'a', 100, RINGRED_FLOAT32, RINGRED_AVG },
-      { "sum", "avg" }, false },
-    { "root", { 'b', 100, RINGRED_FLOAT32, 0 }, { 'b', 100, RINGRED_FLOAT32, 1 }, { "root 0", "root 1" }, false },
-    { "order", { 'b', 100, RINGRED_FLOAT32, 0 }, { 'a', 100, RINGRED_FLOAT32, RINGRED_SUM },
-      { "broadcast", "allreduce" }, true },
-    { "barrier", { '|', 0, 0, 0 }, { 'a', 100, RINGRED_FLOAT32, RINGRED_SUM }, { "barrier", "allreduce" }, false },
+    { "count",
+      { 'a', 100, RINGRED_FLOAT32, RINGRED_SUM },
+      { 'a', 101, RINGRED_FLOAT32, RINGRED_SUM },
+      { "100", "101" },
+      false },
+    { "no elements",
+      { 'a', 0, RINGRED_FLOAT32, RINGRED_SUM },
+      { 'a', 1, RINGRED_FLOAT32, RINGRED_SUM },
+      { "0", "1" },
+      false },
+    { "large count",
+      { 'a', MOST, RINGRED_FLOAT32, RINGRED_SUM },
+      { 'a', MOST - 1, RINGRED_FLOAT32, RINGRED_SUM },
+      { "262144", "262143" },
+      false },
+    { "large and small",
+      { 'a', MOST, RINGRED_FLOAT32, RINGRED_SUM },
+      { 'a', 1, RINGRED_FLOAT32, RINGRED_SUM },
+      { "262144", "1" },
+      false },
+    { "type",
+      { 'a', 100, RINGRED_FLOAT32, RINGRED_SUM },
+      { 'a', 100, RINGRED_FLOAT64, RINGRED_SUM },
+      { "float32", "float64" },
+      false },
+    { "type, same bytes",
+      { 'a', 100, RINGRED_FLOAT32, RINGRED_SUM },
+      { 'a', 50, RINGRED_FLOAT64, RINGRED_SUM },
+      { "float32", "float64" },
+      false },
+    { "operator",
+      { 'a', 100, RINGRED_FLOAT32, RINGRED_SUM },
+      { 'a', 100, RINGRED_FLOAT32, RINGRED_AVG },
+      { "sum", "avg" },
+      false },
+    { "root",
+      { 'b', 100, RINGRED_FLOAT32, 0 },
+      { 'b', 100, RINGRED_FLOAT32, 1 },
+      { "root 0", "root 1" },
+      false },
+    { "order",
+      { 'b', 100, RINGRED_FLOAT32, 0 },
+      { 'a', 100, RINGRED_FLOAT32, RINGRED_SUM },
+      { "broadcast", "allreduce" },
+      true },
+    { "barrier",
+      { '|', 0, 0, 0 },
+      { 'a', 100, RINGRED_FLOAT32, RINGRED_SUM },
+      { "barrier", "allreduce" },
+      false },
 };
 #define CASES (sizeof cases / sizeof cases[0])
 
@@ -125,7 +157,9 @@ int main(void)
         for (int size = 2; size <= 4; size++)
             for (size_t i = 0; i < CASES; i++, all++)
                 held += once(transports[t], size, &cases[i], &slowest_ns);
-    printf("%s: %d of %d disagreements told to every rank with both sides, the slowest after %.3f s (at most 2 s)\n",
-           held == all && slowest_ns <= BOUND_NS ? "holds" : "FAILS", held, all, (double)slowest_ns / 1e9);
+    printf("%s: %d of %d disagreements told to every rank with both sides, the slowest after %.3f "
+           "s (at most 2 s)\n",
+           held == all && slowest_ns <= BOUND_NS ? "holds" : "FAILS", held, all,
+           (double)slowest_ns / 1e9);
     return held == all && slowest_ns <= BOUND_NS ? 0 : 1;
 }

@@ -39,7 +39,8 @@ void job_open(struct job *job, int size, const char *transport)
     *job = (struct job){ .size = size };
     snprintf(setting, sizeof setting, "transport=%s", transport);
     job->settings[0] = setting;
-    job->shared = mmap(NULL, sizeof *job->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    job->shared =
+        mmap(NULL, sizeof *job->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (job->shared == MAP_FAILED) {
         perror("mmap");
         exit(1);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For evidence: a job of ranks on this machine, each a process, that share one page to compare notes.
- * Uses the public header alone, as what is shown must hold for a client. */
+/* For evidence: a job of ranks on this machine, each a process, that share one page to compare
+ * notes. Uses the public header alone, as what is shown must hold for a client. */
 #ifndef EVIDENCE_JOB_H
 #define EVIDENCE_JOB_H
 
@@ -12,23 +12,23 @@
 #include <sys/types.h>
 
 #define JOB_RANKS 16
-#define JOB_ROOM 4096
+#define JOB_ROOM  4096
 
 struct job {
     int size;
-    const char *settings[8];            /* ended by NULL */
-    int64_t init_timeout_ns;            /* 0: the setting's */
+    const char *settings[8]; /* ended by NULL */
+    int64_t init_timeout_ns; /* 0: the setting's */
     struct job_shared *shared;
     pid_t pid[JOB_RANKS];
 };
 
 /* What all ranks and the parent see. */
 struct job_shared {
-    ringred_unique_id id[2];            /* of the job, and of one that it may make later */
+    ringred_unique_id id[2]; /* of the job, and of one that it may make later */
     atomic_int id_is_there[2];
-    atomic_int meetings;                /* used by job_meet */
-    atomic_int failed;                  /* ranks that said job_fail */
-    char said[JOB_RANKS][512];          /* what they said */
+    atomic_int meetings;                        /* used by job_meet */
+    atomic_int failed;                          /* ranks that said job_fail */
+    char said[JOB_RANKS][512];                  /* what they said */
     _Alignas(64) unsigned char notes[JOB_ROOM]; /* the experiment's own */
 };
 
@@ -38,7 +38,8 @@ typedef void (*job_body)(struct job *job, ringred_comm *comm, int rank);
 void job_open(struct job *job, int size, const char *transport);
 void job_start(struct job *job, job_body body);
 void job_start_rank(struct job *job, int rank, job_body body); /* or one at a time, rank 0 first */
-/* Waits for all. True if every rank but `lost` (-1: none) ended well; says on stderr what did not. */
+/* Waits for all. True if every rank but `lost` (-1: none) ended well; says on stderr what did not.
+ */
 bool job_wait(struct job *job, int lost);
 
 /* ---- in a rank ---- */
@@ -46,7 +47,8 @@ bool job_wait(struct job *job, int lost);
 /* Ends this rank, and the job's success. */
 __attribute__((noreturn, format(printf, 2, 3))) void job_fail(int rank, const char *format, ...);
 ringred_comm *job_join(struct job *job, int which, int rank, int size, const char *const *settings);
-void job_meet(struct job *job, int of); /* waits until `of` processes have come, outside the library */
+void job_meet(struct job *job,
+              int of); /* waits until `of` processes have come, outside the library */
 
 int64_t job_now_ns(void);
 void job_nap_ms(int ms);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Promise: a rank killed in a loop of 16 MiB allreduces at 4 ranks is named by each survivor within
- * 2 s, on shm and on tcp, from pending and from later calls; destroy works; and the survivors can make
- * a new communicator in the same processes.
- *   killed_rank [rounds, 3] */
+ * 2 s, on shm and on tcp, from pending and from later calls; destroy works; and the survivors can
+ * make a new communicator in the same processes. killed_rank [rounds, 3] */
 #include "job.h"
 
 #include <signal.h>
@@ -10,12 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RANKS 4
-#define COUNT ((size_t)4 << 20) /* of floats: 16 MiB */
+#define RANKS    4
+#define COUNT    ((size_t)4 << 20) /* of floats: 16 MiB */
 #define BOUND_NS (2 * RINGRED_SECOND)
 
 struct notes {
-    atomic_int calls;               /* that rank 0 has done */
+    atomic_int calls; /* that rank 0 has done */
     _Atomic int64_t killed_ns;
     _Atomic int64_t noticed_ns[RANKS];
     int victim;
@@ -68,7 +67,8 @@ static void later_calls(struct job *job, ringred_comm *comm, int rank, float *da
 {
     int64_t began = job_now_ns();
 
-    expect_loss(job, comm, rank, ringred_allreduce(comm, data, data, 1, RINGRED_FLOAT32, RINGRED_SUM),
+    expect_loss(job, comm, rank,
+                ringred_allreduce(comm, data, data, 1, RINGRED_FLOAT32, RINGRED_SUM),
                 "later allreduce");
     expect_loss(job, comm, rank, ringred_barrier(comm), "later barrier");
     if (job_now_ns() - began > BOUND_NS / 10)
@@ -120,8 +120,8 @@ static bool once(const char *transport, int victim, int64_t *slowest_ns)
     kill(job.pid[victim], SIGKILL);
     /* the notes go with the job: look before waiting for its end */
     for (int r = 0; r < RANKS; r++) {
-        while (r != victim && !atomic_load(&n->noticed_ns[r]) && !atomic_load(&job.shared->failed) &&
-               job_now_ns() < n->killed_ns + 10 * BOUND_NS)
+        while (r != victim && !atomic_load(&n->noticed_ns[r]) &&
+               !atomic_load(&job.shared->failed) && job_now_ns() < n->killed_ns + 10 * BOUND_NS)
             job_nap_ms(1);
         if (r != victim && n->noticed_ns[r] - n->killed_ns > *slowest_ns)
             *slowest_ns = n->noticed_ns[r] - n->killed_ns;
@@ -144,7 +144,8 @@ int main(int argc, char **argv)
         worst[t] = (double)slowest_ns / 1e9;
         fine = fine && slowest_ns <= BOUND_NS;
     }
-    printf("%s: the slowest survivor named the killed rank after %.3f s on shm, %.3f s on tcp (at most 2 s)\n",
+    printf("%s: the slowest survivor named the killed rank after %.3f s on shm, %.3f s on tcp (at "
+           "most 2 s)\n",
            fine ? "holds" : "FAILS", worst[0], worst[1]);
     return fine ? 0 : 1;
 }

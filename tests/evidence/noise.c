@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Promise: 50 connections of noise, silence, one byte a second and another job's hello to where a job
- * meets: the job starts all the same, and none of them joins.
- *   noise [ranks, 3] */
+/* Promise: 50 connections of noise, silence, one byte a second and another job's hello to where a
+ * job meets: the job starts all the same, and none of them joins. noise [ranks, 3] */
 #include "job.h"
 
 #include <arpa/inet.h>
@@ -14,9 +13,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define GUESTS 50
+#define GUESTS     50
 #define HELLO_MOST 4096
-#define BOUND_NS (10 * RINGRED_SECOND)
+#define BOUND_NS   (10 * RINGRED_SECOND)
 
 struct notes {
     atomic_int done;
@@ -78,7 +77,8 @@ static int listening_ports(pid_t pid, int *ports)
 
         while (f && found < PORTS && fgets(line, sizeof line, f))
             if (sscanf(line, " %*d: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*s %*s %*s %*s %*s %lu",
-                       &port, &state, &inode) == 3 && state == 10 && owns_socket(pid, inode))
+                       &port, &state, &inode) == 3 &&
+                state == 10 && owns_socket(pid, inode))
                 ports[found++] = (int)port;
         if (f)
             fclose(f);
@@ -88,7 +88,8 @@ static int listening_ports(pid_t pid, int *ports)
 
 static int dial(int port)
 {
-    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port),
+    struct sockaddr_in a = { .sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)port),
                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
@@ -115,7 +116,8 @@ static size_t catch_hello(unsigned char *hello)
         config.size = 2;
         config.id = &id;
         config.timeout_ns = RINGRED_SECOND;
-        _exit(ringred_unique_id_create(&id, NULL) < 0 || ringred_comm_create(&config, &comm, NULL) < 0);
+        _exit(ringred_unique_id_create(&id, NULL) < 0 ||
+              ringred_comm_create(&config, &comm, NULL) < 0);
     }
     job_nap_ms(200); /* it listens in more than one place; only the meeting place speaks */
     found = listening_ports(pid, ports);
@@ -139,7 +141,8 @@ static void send_noise(int fd)
     (void)send(fd, noise, sizeof noise, MSG_NOSIGNAL | MSG_DONTWAIT); /* it may be refused */
 }
 
-/* Guest i: noise, silence, another job's hello, or its first byte (the others follow, one a second). */
+/* Guest i: noise, silence, another job's hello, or its first byte (the others follow, one a
+ * second). */
 static int send_guest(int port, int i, const unsigned char *hello, size_t bytes)
 {
     int fd = dial(port);
@@ -218,7 +221,8 @@ int main(int argc, char **argv)
         job_nap_ms(1);
     took_ns = job_now_ns() - began_ns;
     fine = job_wait(&job, -1) && !joined && took_ns < BOUND_NS;
-    printf("%s: among %d strange connections the job of %d ranks began %.3f s after its last ranks, %s\n",
+    printf("%s: among %d strange connections the job of %d ranks began %.3f s after its last "
+           "ranks, %s\n",
            fine ? "holds" : "FAILS", GUESTS, ranks, (double)took_ns / 1e9,
            joined ? "but a stranger joined" : "and no stranger joined");
     return fine ? 0 : 1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Promise: once warm, at most 8 minor faults and no allocation or new descriptor over 10,000 allreduces
- * of 1 KiB, 1,000 of 1 MiB, and a million of random sizes up to 64 KiB.
- *   steady_state [--quick]     a tenth of them over tcp */
+/* Promise: once warm, at most 8 minor faults and no allocation or new descriptor over 10,000
+ * allreduces of 1 KiB, 1,000 of 1 MiB, and a million of random sizes up to 64 KiB. steady_state
+ * [--quick]     a tenth of them over tcp */
 #include "job.h"
 
 #include <dirent.h>
@@ -163,8 +163,8 @@ static bool once(const char *transport, const struct phase *p, struct state *wor
     for (int r = 0; r < job.size; r++) {
         const struct state *s = &n->cost[r];
 
-        printf("  %s, %ld of %s: %ld faults, %ld allocations, %ld descriptors (rank %d)\n", transport,
-               p->calls, p->name, s->faults, s->allocations, s->descriptors, r);
+        printf("  %s, %ld of %s: %ld faults, %ld allocations, %ld descriptors (rank %d)\n",
+               transport, p->calls, p->name, s->faults, s->allocations, s->descriptors, r);
         worst->faults = s->faults > worst->faults ? s->faults : worst->faults;
         worst->allocations += s->allocations;
         worst->descriptors += s->descriptors > 0 ? s->descriptors : 0;
