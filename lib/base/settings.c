@@ -3,6 +3,7 @@
  * "name=value" argument and, in capitals after RINGRED_, as environment variable. */
 #include "base/base.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,7 +99,7 @@ static size_t distance(const char *a, const char *b)
         size_t corner = row[0];
         row[0] = i;
         for (size_t j = 1; j <= n; j++) {
-            size_t change = corner + (a[i - 1] != b[j - 1]);
+            size_t change = corner + (tolower((unsigned char)a[i - 1]) != b[j - 1]);
             corner = row[j];
             row[j] = row[j] + 1 < change ? row[j] + 1 : change;
             row[j] = row[j - 1] + 1 < row[j] ? row[j - 1] + 1 : row[j];
