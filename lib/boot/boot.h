@@ -1,54 +1,60 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The door of the boot room: how the ranks of a job find each other and prove who they are, before
- * any collective. All of it runs in one poll loop with one deadline; nothing here is used afterwards. */
+ * any collective. All of it runs in one poll loop with one deadline; nothing here is used
+ * afterwards. */
 #ifndef RR_BOOT_H
 #define RR_BOOT_H
 
 #include "base/base.h"
 
 #define RR_WIRE_VERSION 1
-#define RR_KEY_BYTES 32
-#define RR_RANKS_MOST 4096
+#define RR_KEY_BYTES    32
+#define RR_RANKS_MOST   4096
 
 /* What the environment or the caller says about this process's place in the job. */
 struct rr_launch {
     int rank, size, local_rank, local_size; /* local ones -1 where unknown */
-    char root[512];            /* "host:port[+n][,...]": where rank 0 may be; tried in turn; +n: and n more ports */
-    char source[32];           /* "ringred-run", "torchrun", "unique id", "arguments", "single" */
-    unsigned char key[RR_KEY_BYTES]; /* derived by hashing from the secret, or from the job's name if none */
-    bool has_key;              /* a secret was given */
-    unsigned char job[16];     /* hash that names the job: two jobs differ */
-    int listener;              /* borrowed: an open listening socket of rank 0 (unique id, root_fd), or -1 */
+    char root[512];  /* "host:port[+n][,...]": where rank 0 may be; +n: and the n ports after it */
+    char source[32]; /* "ringred-run", "torchrun", "unique id", "arguments", "single" */
+    unsigned char key[RR_KEY_BYTES]; /* hashed from the secret, or from the job's name if none */
+    bool has_key;                    /* a secret was given */
+    unsigned char job[16];           /* hash that names the job: two jobs differ */
+    int listener; /* borrowed: an open listening socket of rank 0 (unique id, root_fd), or -1 */
 };
 
 /* Decides from config, settings and environment. ESETTING names what contradicts what. */
-int rr_launch_find(const ringred_config *config, const struct rr_settings *settings, struct rr_launch *launch,
-                   ringred_error *why);
-void rr_launch_describe(const struct rr_settings *settings, struct rr_text *t); /* JSON: what would be used */
+int rr_launch_find(const ringred_config *config, const struct rr_settings *settings,
+                   struct rr_launch *launch, ringred_error *why);
+/* As JSON: what would be used. Reads no key. */
+void rr_launch_describe(const struct rr_settings *settings, struct rr_text *t);
 
 /* Opens a listener for a rendezvous and writes the id that names it and carries a new key. */
-int rr_unique_id_open(const struct rr_settings *settings, ringred_unique_id *id, ringred_error *why);
+int rr_unique_id_open(const struct rr_settings *settings, ringred_unique_id *id,
+                      ringred_error *why);
 
 struct rr_member {
-    uint64_t host;             /* equal: same kernel, network and pid namespace, and same pretended host */
+    uint64_t host; /* equal: same kernel, network and pid namespace, and same pretended host */
     int32_t pid;
-    char name[64];             /* host name, for messages */
-    char address[64];          /* the numeric address of its data listener, chosen so far */
+    char name[64];    /* host name, for messages */
+    char address[64]; /* the numeric address of its data listener, chosen so far */
 };
 
 struct rr_boot;
 
 /* Meets all ranks at rank 0; returns when everybody's member entry is known to everybody. The
  * failure says which ranks are missing, doubled or of another size, on every rank that is there. */
-int rr_boot_open(const struct rr_launch *launch, const struct rr_settings *settings, const struct rr_log *log,
-                 int64_t deadline_ns, struct rr_boot **boot, ringred_error *why);
+int rr_boot_open(const struct rr_launch *launch, const struct rr_settings *settings,
+                 const struct rr_log *log, int64_t deadline_ns, struct rr_boot **boot,
+                 ringred_error *why);
 const struct rr_member *rr_boot_member(const struct rr_boot *boot, int rank);
 
 /* Everybody's `bytes` bytes to everybody, by way of rank 0. all has size * bytes. Collective. */
-int rr_boot_allgather(struct rr_boot *boot, const void *mine, size_t bytes, void *all, ringred_error *why);
+int rr_boot_allgather(struct rr_boot *boot, const void *mine, size_t bytes, void *all,
+                      ringred_error *why);
 
-/* Proved TCP connections to every rank r with want[r] (symmetric between ranks), into fd[r] (-1 elsewhere):
- * non-blocking, close-on-exec, TCP_NODELAY. The lower rank dials. address[r] is set in the members. Collective. */
+/* Proved TCP connections to every rank r with want[r] (symmetric between ranks), into fd[r] (-1
+ * elsewhere): non-blocking, close-on-exec, TCP_NODELAY. The lower rank dials. address[r] is set in
+ * the members. Collective. */
 int rr_boot_wire(struct rr_boot *boot, const uint8_t *want, int *fd, ringred_error *why);
 
 /* Proved Unix sockets between the lowest rank of this host and each other rank of it: on the lowest
@@ -56,8 +62,8 @@ int rr_boot_wire(struct rr_boot *boot, const uint8_t *want, int *fd, ringred_err
  * credentials. Non-blocking, close-on-exec. Collective over the host's ranks. */
 int rr_boot_local(struct rr_boot *boot, int *fd, ringred_error *why);
 
-/* Tells all ranks that set-up has failed here, for a reason that this room does not know: they get that
- * sentence instead of "rank 3 ended". Every later call returns it. */
+/* Tells all ranks that set-up has failed here, for a reason that this room does not know: they get
+ * that sentence instead of "rank 3 ended". Every later call returns it. */
 void rr_boot_tell(struct rr_boot *boot, const ringred_error *why);
 
 /* Closes what boot still holds. NULL is fine. */

@@ -107,7 +107,7 @@ static int ended(struct rr_boot *b, struct rr_line *l, ringred_error *why)
 
     rr_line_close(l);
     if (l->left && (!b->x.active || b->x.done || (l->answered && !l->sending)))
-        return 0; /* it has what it came for, and so have we */
+        return 0;              /* it has what it came for, and so have we */
     if (!was_in && !l->left) { /* not counted yet: whoever dialled may dial again */
         if (!b->is_root)
             rr_dial_again(&b->dial[0]);

@@ -45,6 +45,8 @@ struct link {
     /* in */
     unsigned char room[READ_ROOM];
     size_t lo, hi;
+    unsigned char *spill;       /* what came behind the room's bytes and lies where the posted receive */
+    size_t spilled;             /* wants its payload: see read_both */
     bool framed;                /* the header of the frame under way has been taken */
     int64_t hunt_until_ns;      /* the peer is out of step: data is dropped until it says why */
     size_t drop;                /* bytes of a frame's payload that are still to be dropped */
@@ -192,7 +194,7 @@ static int tcp_send(struct rr_transport *base, struct rr_move *m, ringred_error 
 
 /* ---- receiving ---- */
 
-/* Reads ahead into the link's room. 0: something came. */
+/* Reads ahead into the link's room, which has some left. 0: something came. */
 static int fill(struct tcp *t, int peer, ringred_error *why)
 {
     struct link *l = &t->link[peer];
@@ -201,6 +203,14 @@ static int fill(struct tcp *t, int peer, ringred_error *why)
         memmove(l->room, l->room + l->lo, l->hi - l->lo);
         l->hi -= l->lo;
         l->lo = 0;
+    }
+    if (RR_UNLIKELY(l->spilled)) {
+        size_t k = l->spilled < READ_ROOM - l->hi ? l->spilled : READ_ROOM - l->hi;
+        memcpy(l->room + l->hi, l->spill, k);
+        l->hi += k;
+        l->spill += k;
+        l->spilled -= k;
+        return 0;
     }
     for (;;) {
         ssize_t k = recv(l->fd, l->room + l->hi, READ_ROOM - l->hi, MSG_DONTWAIT);
@@ -288,7 +298,7 @@ static int hunt(struct tcp *t, int peer, const struct rr_ask *mine, ringred_erro
 
 /* The peer's next data belongs to another operation than mine. Either its text of mine differs, and
  * both are known here, or the peer has to say what it did in mine: ask, and wait for its answer. */
-static int out_of_step(struct tcp *t, const struct rr_move *m, const struct rr_frame *f, size_t taken,
+static int out_of_step(struct tcp *t, const struct rr_move *m, const struct rr_frame *f,
                        ringred_error *why)
 {
     struct link *l = &t->link[m->peer];
@@ -299,7 +309,7 @@ static int out_of_step(struct tcp *t, const struct rr_move *m, const struct rr_f
         RR_TRY(rr_ask_compare(before, t->me, &f->ask, m->peer, why));
     l->strange = f->ask;
     l->hunt_until_ns = rr_now_ns() + HUNT_NS;
-    l->drop = f->length - taken;
+    l->drop = f->length;
     queue_control(t, m->peer, &ask, "");
     return hunt(t, m->peer, m->ask, why);
 }
@@ -321,7 +331,9 @@ static bool is_in_step(const struct rr_move *m, const struct rr_frame *f)
     return (uint32_t)f->ask.sequence == (uint32_t)m->ask->sequence;
 }
 
-/* A large payload whose header has not come yet: header and payload in one call. */
+/* A large payload whose header has not come yet: header and payload in one call. Where the first frame
+ * is another than the one that is due, what follows it has come to the wrong place; fill takes it from
+ * there. */
 static int read_both(struct tcp *t, struct rr_move *m, ringred_error *why)
 {
     struct link *l = &t->link[m->peer];
@@ -338,26 +350,8 @@ static int read_both(struct tcp *t, struct rr_move *m, ringred_error *why)
         return lost(t, m->peer, k < 0 ? errno : 0, why);
     l->lo = 0;
     l->hi = (size_t)k < RR_FRAME_BYTES ? (size_t)k : RR_FRAME_BYTES;
-    if ((size_t)k <= RR_FRAME_BYTES)
-        return 0;
-
-    struct rr_frame f;
-    RR_TRY(rr_frame_read(l->room, m->peer, &f, why));
-    size_t extra = (size_t)k - RR_FRAME_BYTES;
-    if (RR_UNLIKELY(f.kind != RR_FRAME_DATA)) { /* what followed belongs behind it in the room */
-        if (extra > READ_ROOM - RR_FRAME_BYTES)
-            return rr_fail(why, RINGRED_EWIRE, m->peer, 0, "rank %d sent data behind its last word",
-                           m->peer);
-        memcpy(l->room + RR_FRAME_BYTES, m->bytes, extra);
-        l->hi += extra;
-        return 0;
-    }
-    l->lo = l->hi = 0;
-    if (!is_in_step(m, &f))
-        return out_of_step(t, m, &f, extra, why);
-    RR_TRY(expect(t, m, &f, why));
-    l->framed = true;
-    m->done = extra;
+    l->spill = m->bytes;
+    l->spilled = (size_t)k - l->hi;
     return 0;
 }
 
@@ -367,9 +361,9 @@ static int take_header(struct tcp *t, struct rr_move *m, ringred_error *why)
     struct rr_frame f;
 
     remember(t, m->ask);
-    if (m->length > DIRECT && l->lo == l->hi) {
+    if (m->length > DIRECT && l->lo == l->hi && !l->spilled) {
         int rc = read_both(t, m, why);
-        if (rc || l->framed)
+        if (rc)
             return rc;
     }
     int rc = next_header(t, m->peer, &f, why);
@@ -377,10 +371,28 @@ static int take_header(struct tcp *t, struct rr_move *m, ringred_error *why)
         return rc;
     l->lo += RR_FRAME_BYTES;
     if (!is_in_step(m, &f))
-        return out_of_step(t, m, &f, 0, why);
+        return out_of_step(t, m, &f, why);
     RR_TRY(expect(t, m, &f, why));
     l->framed = true;
     return 0;
+}
+
+/* Payload that was read along with headers: what is in the room, then what was spilled. The spill lies
+ * in the destination itself, behind whatever the room has had from it, so nothing is overtaken. */
+static void take_read_ahead(struct link *l, struct rr_move *m)
+{
+    size_t wanted = m->length - m->done, k = l->hi - l->lo < wanted ? l->hi - l->lo : wanted;
+
+    memcpy((char *)m->bytes + m->done, l->room + l->lo, k);
+    l->lo += k;
+    m->done += k;
+    wanted -= k;
+    k = l->spilled < wanted ? l->spilled : wanted;
+    if (k && l->spill != (unsigned char *)m->bytes + m->done)
+        memmove((char *)m->bytes + m->done, l->spill, k);
+    l->spill += k;
+    l->spilled -= k;
+    m->done += k;
 }
 
 static int tcp_recv(struct rr_transport *base, struct rr_move *m, ringred_error *why)
@@ -397,12 +409,8 @@ static int tcp_recv(struct rr_transport *base, struct rr_move *m, ringred_error 
         if (rc)
             return rc;
     }
-    if (l->lo < l->hi && m->done < m->length) {
-        size_t k = l->hi - l->lo < m->length - m->done ? l->hi - l->lo : m->length - m->done;
-        memcpy((char *)m->bytes + m->done, l->room + l->lo, k);
-        l->lo += k;
-        m->done += k;
-    }
+    if (m->done < m->length && (l->lo < l->hi || l->spilled))
+        take_read_ahead(l, m);
     while (m->done < m->length) {
         ssize_t k = recv(l->fd, (char *)m->bytes + m->done, m->length - m->done, MSG_DONTWAIT);
         if (k < 0 && errno == EINTR)
@@ -492,6 +500,7 @@ static void tcp_tell(struct rr_transport *base, const ringred_error *why)
         struct link *l = &t->link[peer];
         if (l->sending)
             keep_rest(l);
+        l->spilled = 0; /* the buffer that a receive was posted with may go away, too */
         queue_control(t, peer, &f, payload);
     }
 }
@@ -502,7 +511,8 @@ static void tcp_probe(struct rr_transport *base, const struct rr_ask *ask)
     struct rr_frame f = { .kind = RR_FRAME_ASK, .ask = *ask };
 
     for (int peer = 0; peer < t->ranks; peer++)
-        queue_control(t, peer, &f, "");
+        if (!t->link[peer].tail_bytes) /* else one waits already, and room is left for a last word */
+            queue_control(t, peer, &f, "");
 }
 
 /* ---- opening and closing ---- */

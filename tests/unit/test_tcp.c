@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A link whose other end is this test: frames that arrive in one piece, in two, with control frames
+ * between them, and what is told when the two ends disagree. */
+#include "transport/frame.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define ROOM 300000
+
+static struct rr_transport *links;
+static int peer; /* our end, as rank 1 */
+static struct rr_ask mine;
+static unsigned char wire[ROOM], got[ROOM], want[ROOM];
+
+static int open_link(void **state)
+{
+    static const char *const settings[] = { "tcp_congestion=system", NULL };
+    static const int16_t group[2] = { 0, 1 };
+    struct rr_settings *s = rr_alloc(1, sizeof *s);
+    ringred_error why;
+    int end[2], fd[2] = { -1, -1 }, rc;
+
+    (void)state;
+    if (!s || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, end))
+        return -1;
+    fd[1] = end[0];
+    peer = end[1];
+    rc = rr_settings_load(s, settings, &why);
+    if (rc == 0)
+        rc = rr_tcp_open(2, 0, fd, group, s, NULL, &links, &why);
+    rr_free(s);
+    mine = (struct rr_ask){ .collective = RR_ALLREDUCE, .type = 1, .op = 1, .count = 7, .sequence = 5 };
+    for (size_t i = 0; i < ROOM; i++)
+        want[i] = (unsigned char)(i * 31 + i / 251);
+    return rc;
+}
+
+static int close_link(void **state)
+{
+    (void)state;
+    close(peer);
+    (void)links->ops->close(links, 0, 0); /* nobody reads the goodbye */
+    return 0;
+}
+
+static size_t put(size_t at, enum rr_frame_kind kind, const struct rr_ask *ask, const void *payload,
+                  size_t bytes)
+{
+    struct rr_frame f = { .kind = (uint8_t)kind, .length = (uint32_t)bytes, .ask = *ask };
+
+    assert_true(at + RR_FRAME_BYTES + bytes <= ROOM);
+    rr_frame_write(&f, wire + at);
+    memcpy(wire + at + RR_FRAME_BYTES, payload, bytes);
+    return at + RR_FRAME_BYTES + bytes;
+}
+
+static size_t put_fault(size_t at, const char *text)
+{
+    ringred_error why = { .code = RINGRED_EMISMATCH, .rank = 1 };
+    unsigned char payload[RR_FAULT_BYTES];
+
+    strcpy(why.text, text);
+    return put(at, RR_FRAME_FAULT, &(struct rr_ask){ 0 }, payload, rr_frame_write_fault(&why, payload));
+}
+
+static void say(size_t from, size_t to)
+{
+    while (from < to) {
+        ssize_t n = send(peer, wire + from, to - from, MSG_NOSIGNAL);
+        assert_true(n > 0);
+        from += (size_t)n;
+    }
+}
+
+static int receive(struct rr_move *m, ringred_error *why)
+{
+    return links->ops->recv(links, m, why);
+}
+
+/* asks control frames, then a message, of which the first `cut` bytes come first. */
+static void once(int asks, size_t bytes, size_t cut)
+{
+    struct rr_move m = { .peer = 1, .bytes = got, .length = bytes, .ask = &mine };
+    ringred_error why = { 0 };
+    size_t at = 0;
+
+    for (int i = 0; i < asks; i++)
+        at = put(at, RR_FRAME_ASK, &mine, "", 0);
+    at = put(at, RR_FRAME_DATA, &mine, want, bytes);
+    cut = cut < at ? cut : at;
+    memset(got, 0, sizeof got);
+    say(0, cut);
+    int rc = receive(&m, &why);
+    assert_int_equal(rc, cut == at ? 0 : RINGRED_PENDING);
+    say(cut, at);
+    if (rc)
+        assert_int_equal(receive(&m, &why), 0);
+    assert_memory_equal(got, want, bytes);
+    assert_int_equal(got[bytes], 0);
+}
+
+static void test_messages_arrive_whole_behind_whatever_was_said_before(void **state)
+{
+    static const size_t sizes[] = { 0, 1, 4096, 4097, 8160, 8161, 8192, 20000, 100000 };
+    static const size_t cuts[] = { ROOM, 1, 31, 32, 33, 64, 100, 4128, 8192, 8224, 20001 };
+
+    (void)state;
+    for (int asks = 0; asks < 4; asks++)
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+            for (size_t c = 0; c < sizeof cuts / sizeof *cuts; c++)
+                once(asks, sizes[s], cuts[c]);
+}
+
+/* Several small messages where one large one is due, and then why. */
+static void test_a_peer_that_went_on_is_heard_out(void **state)
+{
+    struct rr_move m = { .peer = 1, .bytes = got, .length = 50000, .ask = &mine };
+    struct rr_ask other = mine;
+    ringred_error why = { 0 };
+    size_t at = 0;
+
+    (void)state;
+    other.sequence = 6;
+    for (int i = 0; i < 20; i++)
+        at = put(at, RR_FRAME_DATA, &other, want, 1000);
+    at = put_fault(at, "rank 1 knows why");
+    say(0, at);
+    assert_int_equal(receive(&m, &why), RINGRED_EMISMATCH);
+    assert_string_equal(why.text, "rank 1 knows why");
+}
+
+static void test_health_is_looked_at_while_a_message_is_due(void **state)
+{
+    struct rr_move m = { .peer = 1, .bytes = got, .length = 60000, .ask = &mine };
+    ringred_error why = { 0 };
+    uint8_t gone[2] = { 0 };
+    size_t at = put(0, RR_FRAME_ASK, &mine, "", 0), end = put(at, RR_FRAME_DATA, &mine, want, 60000);
+
+    (void)state;
+    say(0, at + 20000);
+    assert_int_equal(receive(&m, &why), RINGRED_PENDING);
+    assert_int_equal(links->ops->check(links, &mine, gone, &why), 0);
+    assert_int_equal(gone[1], 0);
+    say(at + 20000, end);
+    assert_int_equal(links->ops->check(links, &mine, gone, &why), 0);
+    assert_int_equal(receive(&m, &why), 0);
+    assert_memory_equal(got, want, 60000);
+}
+
+/* Who asked a hundred times a peer that does not read still has room to say why it stops. */
+static void test_probes_leave_room_for_the_last_word(void **state)
+{
+    const ringred_error last = { .code = RINGRED_EABORTED, .rank = 0, .text = "the last word" };
+    struct rr_move m = { .peer = 1, .bytes = want, .length = ROOM, .ask = &mine };
+    ringred_error why = { 0 };
+    static char all[2 * ROOM];
+    size_t n = 0;
+    ssize_t k;
+
+    (void)state;
+    int least = 4096;
+    assert_int_equal(setsockopt(peer, SOL_SOCKET, SO_RCVBUF, &least, sizeof least), 0);
+    assert_int_equal(links->ops->send(links, &m, &why), RINGRED_PENDING);
+    for (int i = 0; i < 100; i++)
+        links->ops->probe(links, &mine);
+    links->ops->tell(links, &last);
+    for (int turns = 0; turns < 100; turns++) {
+        uint8_t gone[2] = { 0 };
+        while ((k = recv(peer, all + n, sizeof all - n, MSG_DONTWAIT)) > 0)
+            n += (size_t)k;
+        assert_int_equal(links->ops->check(links, &mine, gone, &why), 0);
+    }
+    assert_true(n > ROOM);
+    assert_non_null(memmem(all, n, "the last word", 13));
+}
+
+static void test_strangers_bytes_have_a_sentence(void **state)
+{
+    struct rr_move m = { .peer = 1, .bytes = got, .length = 100, .ask = &mine };
+    ringred_error why = { 0 };
+
+    (void)state;
+    memset(wire, 'x', 200);
+    say(0, 200);
+    assert_int_equal(receive(&m, &why), RINGRED_EWIRE);
+    assert_int_equal(why.rank, 1);
+    assert_non_null(strstr(why.text, "no ringred peer"));
+}
+
+#define ON_A_LINK(test) cmocka_unit_test_setup_teardown(test, open_link, close_link)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        ON_A_LINK(test_messages_arrive_whole_behind_whatever_was_said_before),
+        ON_A_LINK(test_a_peer_that_went_on_is_heard_out),
+        ON_A_LINK(test_health_is_looked_at_while_a_message_is_due),
+        ON_A_LINK(test_probes_leave_room_for_the_last_word),
+        ON_A_LINK(test_strangers_bytes_have_a_sentence),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
