@@ -55,8 +55,9 @@ static const struct row {
                         "seconds that destroy waits for peers to take what was sent" },
     [RR_SET_TCP_CONGESTION] = { "tcp_congestion", TEXT, 0, 0, "auto", NULL,
                                 "congestion control of data sockets: auto (probed), system, or a name" },
-    [RR_SET_STAGE] = { "stage", BYTES, 1 << 16, 1 << 30, "4M", NULL,
-                       "bytes of shared memory per rank that ordinary buffers are handed over in" },
+    [RR_SET_STAGE] = { "stage", BYTES, 0, 1 << 30, "0", NULL,
+                       "bytes of shared memory per rank that ordinary buffers are handed over in, at "
+                       "least 64K; 0: chosen" },
     [RR_SET_HEAP] = { "heap", BYTES, 0, (int64_t)1 << 44, "0", NULL,
                       "most bytes of ringred_alloc memory per rank; 0: as much as the host has" },
     [RR_SET_SPIN] = { "spin", NUMBER, -1, 1000000, "-1", NULL,

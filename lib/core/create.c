@@ -332,6 +332,8 @@ static int open_all(ringred_comm *c, const ringred_config *config, ringred_error
     int rc = rr_boot_open(&launch, &c->settings, &c->log, deadline, &boot, why);
     if (rc == 0)
         rc = join(c, boot, deadline, why);
+    if (rc < 0)
+        rr_boot_tell(boot, why);
     rr_boot_close(boot);
     RR_TRY(rc);
     for (int type = RINGRED_FLOAT32; type <= RINGRED_FLOAT64; type++)

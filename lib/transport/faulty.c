@@ -34,24 +34,34 @@ struct faulty {
         enum kind kind;
         uint64_t after;
         int64_t ms;
+        bool spent;              /* it has happened: all but delays happen once */
     } fault[FAULTS];
 };
 
+static void delay(int64_t ms)
+{
+    struct timespec t = { ms / 1000, ms % 1000 * 1000000 };
+
+    while (nanosleep(&t, &t) && errno == EINTR)
+        ;
+}
+
 /* What is to go wrong with the next visible thing. */
-static enum kind next(struct faulty *f)
+static enum kind next(struct faulty *f, bool is_message)
 {
     uint64_t now = f->done++;
     enum kind found = NOTHING;
 
     for (int i = 0; i < f->faults; i++) {
-        const struct fault *x = &f->fault[i];
-        if (x->kind == DELAY && now >= x->after) {
-            struct timespec t = { x->ms / 1000, x->ms % 1000 * 1000000 };
-            while (nanosleep(&t, &t) && errno == EINTR)
-                ;
-        } else if (now == x->after) {
-            found = x->kind;
+        struct fault *x = &f->fault[i];
+        if (now < x->after || x->spent || (x->kind == TRUNCATE && !is_message))
+            continue;
+        if (x->kind == DELAY) {
+            delay(x->ms);
+            continue;
         }
+        x->spent = true;
+        found = x->kind;
     }
     if (found == KILL)
         kill(getpid(), SIGKILL);
@@ -63,7 +73,7 @@ static int faulty_send(struct rr_transport *t, struct rr_move *m, ringred_error 
     struct faulty *f = (struct faulty *)t;
 
     if (f->seen != m) { /* a message is tried until it is out; it counts once */
-        enum kind kind = next(f);
+        enum kind kind = next(f, true);
         if (kind == DROP)
             return 0;
         if (kind == TRUNCATE)
@@ -78,7 +88,7 @@ static int faulty_send(struct rr_transport *t, struct rr_move *m, ringred_error 
 
 static bool faulty_publish(void *context)
 {
-    return next(context) != DROP;
+    return next(context, false) != DROP;
 }
 
 /* ---- what passes through ---- */
@@ -160,7 +170,7 @@ static int parse_one(const char *text, struct fault *x, int *rank, ringred_error
 static int parse(struct faulty *f, int me, const char *text, bool links, ringred_error *why)
 {
     while (text && *text) {
-        struct fault x = { NOTHING, 0, 0 };
+        struct fault x = { NOTHING, 0, 0, false };
         int rank = -1;
         RR_TRY(parse_one(text, &x, &rank, why));
         if (x.kind == TRUNCATE && !links)
