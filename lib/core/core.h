@@ -93,7 +93,7 @@ struct rr_call {
 };
 int rr_comm_start(ringred_comm *comm, const struct rr_call *call, ringred_request **request);
 int rr_comm_run(ringred_comm *comm, const struct rr_call *call); /* start and wait */
-int rr_request_wait(ringred_request *request, int64_t timeout_ns);
+int rr_request_wait(ringred_request *request, int64_t timeout_ns); /* PENDING: the time is over */
 
 /* Which plan a call runs, and in what segments. Depends only on what all ranks know. */
 struct rr_choice *rr_choose(ringred_comm *comm, const struct rr_call *call, size_t *segment);
@@ -118,9 +118,11 @@ struct rr_waiter {
     int64_t probe_ns, last_ns;  /* when to ask the peers next; the clock's last reading */
     uint32_t turns;
 };
-/* After a turn in which nothing moved: spins, yields or sleeps, and looks after the peers now and then.
- * PENDING; 0: the run ended meanwhile; < 0: failed, why written; ETIMEOUT: the deadline is over. */
 void rr_wait_ended(ringred_comm *comm, struct rr_waiter *w); /* something moved */
+/* After a turn in which nothing moved: spins, yields or sleeps, and looks after the peers now and then.
+ * PENDING; 0: the run ended meanwhile; < 0: failed, why written; RR_WAIT_OVER: the deadline is over
+ * (no failure: ETIMEOUT may be what a peer tells). */
+#define RR_WAIT_OVER 2
 int rr_wait_turn(ringred_comm *comm, struct rr_waiter *w, struct rr_run *run, int64_t deadline_ns,
                  ringred_error *why);
 /* Instead of a turn, where the caller only polls: looks after the peers if it is time. PENDING or < 0. */

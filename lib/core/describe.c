@@ -2,6 +2,7 @@
 /* What a communicator is made of, as JSON. */
 #include "core/core.h"
 
+#include <sched.h>
 #include <string.h>
 
 static enum rr_collective by_name(const char *name)
@@ -25,8 +26,12 @@ static void describe_call(ringred_comm *c, const char *name, uint64_t bytes, str
         rr_text_add(t, "\"plan\":\"%s lane\"}", lane == RR_LANE_TINY ? "tiny" : "last-arriver");
         return;
     }
-    struct rr_choice *choice = rr_choose(c, &call, &segment);
-    const struct rr_plan *plan = choice->program.plan;
+    while (atomic_exchange_explicit(&c->starting, 1, memory_order_acquire))
+        sched_yield(); /* what was chosen last is the starter's */
+    const struct rr_plan *plan = NULL;
+    if (call.what != RR_BROADCAST || c->broadcast[call.root].program.plan)
+        plan = rr_choose(c, &call, &segment)->program.plan;
+    atomic_store_explicit(&c->starting, 0, memory_order_release);
     rr_text_add(t, "\"plan\":");
     rr_text_add_json(t, plan ? plan->name : "made at first use");
     rr_text_add(t, ",\"steps\":%u,\"segment\":%llu}", plan ? plan->steps : 0,

@@ -17,16 +17,28 @@ static const struct state_row {
     [RR_COMM_CLOSED] = { "closed", 0 },
 };
 
-bool rr_comm_set(ringred_comm *c, enum rr_comm_state to)
+/* The state before; -1: not a legal step. */
+static int set(ringred_comm *c, enum rr_comm_state to)
 {
     int from = atomic_load(&c->state);
 
     do {
         if (!(states[from].next & 1u << to))
-            return false;
+            return -1;
     } while (!atomic_compare_exchange_weak(&c->state, &from, to));
-    rr_log(&c->log, RINGRED_LOG_TRACE, "communicator: %s -> %s", states[from].name, states[to].name);
-    return true;
+    return from;
+}
+
+static bool log_step(const ringred_comm *c, int from, enum rr_comm_state to)
+{
+    if (from >= 0)
+        rr_log(&c->log, RINGRED_LOG_TRACE, "communicator: %s -> %s", states[from].name, states[to].name);
+    return from >= 0;
+}
+
+bool rr_comm_set(ringred_comm *c, enum rr_comm_state to)
+{
+    return log_step(c, set(c, to), to);
 }
 
 int rr_comm_status(ringred_comm *c)
@@ -41,22 +53,27 @@ int rr_comm_break(ringred_comm *c, const ringred_error *why)
 {
     const uint64_t one = 1;
     ringred_error first = *why;
+    int from = -1;
 
     pthread_mutex_lock(&c->lock);
-    if (!c->fault.code) {
+    bool is_first = !c->fault.code;
+    if (is_first) {
         if (c->engine.shared)
             (void)rr_shared_judge(c->engine.shared, &first); /* then the host's verdict is ours */
         snprintf(first.transport, sizeof first.transport, "%s",
                  c->all_local ? "shm" : c->engine.shared ? "shm+tcp" : "tcp");
         c->fault = first;
-        rr_log(&c->log, RINGRED_LOG_ERROR, "%s", first.text);
-        (void)rr_comm_set(c, RR_COMM_BROKEN);
+        from = set(c, RR_COMM_BROKEN);
     }
     int code = c->fault.code;
     pthread_cond_broadcast(&c->changed);
     pthread_mutex_unlock(&c->lock);
     ssize_t ignored = write(c->wake, &one, sizeof one);
     (void)ignored; /* it can only be full, and then it wakes */
+    if (is_first) { /* the log may call back: no lock is held */
+        rr_log(&c->log, RINGRED_LOG_ERROR, "%s", first.text);
+        (void)log_step(c, from, RR_COMM_BROKEN);
+    }
     return code;
 }
 

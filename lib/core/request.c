@@ -3,6 +3,7 @@
  * waited for by any. Nothing here allocates. */
 #include "core/core.h"
 
+#include <sched.h>
 #include <time.h>
 
 /* ---- progress ---- */
@@ -12,13 +13,27 @@ static bool own(ringred_comm *c)
     return atomic_exchange_explicit(&c->owned, 1, memory_order_acquire) == 0;
 }
 
-static void disown(ringred_comm *c)
+static void wake_waiters(ringred_comm *c)
+{
+    pthread_mutex_lock(&c->lock);
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static void release(ringred_comm *c)
 {
     atomic_exchange(&c->owned, 0); /* a full fence: a waiter counts itself, then looks at owned */
-    if (RR_UNLIKELY(atomic_load(&c->waiters) != 0)) {
-        pthread_mutex_lock(&c->lock);
-        pthread_cond_broadcast(&c->changed);
-        pthread_mutex_unlock(&c->lock);
+    if (RR_UNLIKELY(atomic_load(&c->waiters) != 0))
+        wake_waiters(c);
+}
+
+/* Gives progress up. Who broke the communicator while we had it could not tell the peers: we do. */
+static void disown(ringred_comm *c)
+{
+    release(c);
+    if (RR_UNLIKELY(atomic_load(&c->state) != RR_COMM_READY) && own(c)) {
+        rr_comm_tell(c);
+        release(c);
     }
 }
 
@@ -59,7 +74,8 @@ static int begin(ringred_comm *c, struct ringred_request *q, ringred_error *why)
 }
 
 /* With progress owned: runs until `until` has ended, nothing more can be done at once (deadline 0), or
- * the deadline is over. */
+ * the deadline is over. A run is touched only after a look at the state, so that nobody touches one
+ * once the communicator is broken and progress has changed hands. */
 static int drive(ringred_comm *c, const struct ringred_request *until, int64_t deadline_ns)
 {
     struct rr_waiter w = { 0 };
@@ -68,15 +84,15 @@ static int drive(ringred_comm *c, const struct ringred_request *until, int64_t d
 
     while ((q = at_head(c)) != NULL) {
         bool moved = false;
-        int rc = c->active ? 0 : begin(c, q, &why);
         if (RR_UNLIKELY(atomic_load_explicit(&c->state, memory_order_relaxed) != RR_COMM_READY))
             break;
+        int rc = c->active ? 0 : begin(c, q, &why);
         if (rc == 0)
             rc = rr_run_advance(&c->engine, &q->run, &moved, &why);
         if (rc == RINGRED_PENDING && !moved) {
             rc = deadline_ns ? rr_wait_turn(c, &w, &q->run, deadline_ns, &why)
                              : rr_wait_poll(c, &q->run, &why);
-            if (rc == RINGRED_ETIMEOUT || (rc == RINGRED_PENDING && !deadline_ns))
+            if (rc == RR_WAIT_OVER || (rc == RINGRED_PENDING && !deadline_ns))
                 return rc;
         } else if (moved) {
             rr_wait_ended(c, &w);
@@ -86,13 +102,14 @@ static int drive(ringred_comm *c, const struct ringred_request *until, int64_t d
             rr_wait_ended(c, &w);
             if (q == until)
                 return 0;
+            /* whoever waits for it need not sleep until we leave; adding nothing is a fence */
+            if (deadline_ns != 0 && atomic_fetch_add(&c->waiters, 0) != 0)
+                wake_waiters(c);
         } else if (rc < 0) {
             (void)rr_comm_break(c, &why); /* every request reads what counts from the communicator */
             break;
         }
     }
-    if (atomic_load(&c->state) != RR_COMM_READY)
-        rr_comm_tell(c);
     return 0;
 }
 
@@ -210,6 +227,13 @@ static int give_back(ringred_request *q, int status)
     return status;
 }
 
+static bool is_done(const ringred_request *q)
+{
+    return atomic_load_explicit(&q->state, memory_order_acquire) == RR_REQUEST_DONE;
+}
+
+/* A request of a broken communicator is given back only by an owner of progress: until then another
+ * thread may be inside its run, at work on the caller's buffers. */
 int rr_request_wait(ringred_request *q, int64_t timeout_ns)
 {
     ringred_comm *c = q->comm;
@@ -218,46 +242,47 @@ int rr_request_wait(ringred_request *q, int64_t timeout_ns)
     if (c->forks != rr_forks())
         return RINGRED_EFORKED;
     for (;;) {
-        if (atomic_load_explicit(&q->state, memory_order_acquire) == RR_REQUEST_DONE)
-            return give_back(q, q->status);
-        if (atomic_load(&c->state) != RR_COMM_READY)
-            return give_back(q, rr_comm_status(c));
         int rc = 0;
+        if (is_done(q))
+            return give_back(q, q->status);
         if (own(c)) {
             rc = drive(c, q, deadline);
+            bool broken = !is_done(q) && atomic_load(&c->state) != RR_COMM_READY;
             disown(c);
+            if (broken)
+                return give_back(q, rr_comm_status(c));
         } else if (timeout_ns != 0) {
             sleep_on_changed(c, q, deadline);
         }
-        if (atomic_load_explicit(&q->state, memory_order_acquire) == RR_REQUEST_DONE ||
-            atomic_load(&c->state) != RR_COMM_READY)
-            continue;
-        if (timeout_ns == 0)
+        if (is_done(q))
+            return give_back(q, q->status);
+        if (timeout_ns == 0 || rc == RR_WAIT_OVER || rr_now_ns() >= deadline)
             return RINGRED_PENDING;
-        if (rc == RINGRED_ETIMEOUT || rr_now_ns() >= deadline)
-            return RINGRED_ETIMEOUT;
     }
 }
 
-/* The caller gave up on a blocking call: the others cannot know, so this breaks the communicator. */
-static int give_up(ringred_comm *c, const struct rr_call *call, int64_t timeout_ns)
+/* The caller gave up on a blocking call: the others cannot know, so this breaks the communicator.
+ * Another thread may own progress, for a request of its own; it leaves when the state is broken. */
+static int give_up(ringred_comm *c, ringred_request *q, const struct rr_call *call, int64_t timeout_ns)
 {
     static const char *const names[] = { "", "allreduce", "broadcast", "barrier" };
     ringred_error why;
-    int peer = -1;
+    bool owns = own(c);
+    struct ringred_request *head = owns ? at_head(c) : NULL;
+    int peer = head && c->active ? rr_run_waits_for(&c->engine, &head->run, NULL) : -1;
 
-    while (!own(c)) /* whoever has it leaves soon: the state is about to be broken */
-        rr_pause();
-    struct ringred_request *q = at_head(c);
-    if (q && c->active)
-        peer = rr_run_waits_for(&c->engine, &q->run, NULL);
-    rr_fail(&why, RINGRED_ETIMEOUT, peer, 0,
-            "%s, operation %llu, did not end within %.3g s: waiting for rank %d", names[call->what],
-            (unsigned long long)(q ? q->run.ask.sequence : c->sequence), (double)timeout_ns * 1e-9, peer);
-    int rc = rr_comm_break(c, &why);
-    rr_comm_tell(c);
+    if (!is_done(q)) {
+        rr_fail(&why, RINGRED_ETIMEOUT, peer, 0, "%s, operation %llu, did not end within %.3g s",
+                names[call->what], (unsigned long long)q->run.ask.sequence, (double)timeout_ns * 1e-9);
+        if (peer >= 0)
+            rr_fail(&why, why.code, peer, 0, "%s: waiting for rank %d", why.text, peer);
+        (void)rr_comm_break(c, &why); /* an earlier failure may be the one that counts */
+    }
+    while (!owns && !(owns = own(c)))
+        sched_yield();
+    int rc = is_done(q) ? q->status : rr_comm_status(c);
     disown(c);
-    return rc;
+    return give_back(q, rc);
 }
 
 int rr_comm_run(ringred_comm *c, const struct rr_call *call)
@@ -267,10 +292,7 @@ int rr_comm_run(ringred_comm *c, const struct rr_call *call)
 
     RR_TRY(start(c, call, &q));
     int rc = rr_request_wait(q, timeout == 0 ? 1 : timeout);
-    if (RR_LIKELY(rc != RINGRED_ETIMEOUT || atomic_load(&c->state) != RR_COMM_READY))
-        return rc;
-    rc = give_up(c, call, timeout);
-    return give_back(q, rc);
+    return RR_LIKELY(rc != RINGRED_PENDING) ? rc : give_up(c, q, call, timeout);
 }
 
 int rr_comm_abort(ringred_comm *c, const ringred_error *why)
@@ -278,9 +300,7 @@ int rr_comm_abort(ringred_comm *c, const ringred_error *why)
     if (atomic_load(&c->state) != RR_COMM_READY)
         return rr_comm_status(c);
     (void)rr_comm_break(c, why);
-    if (own(c)) { /* otherwise whoever owns progress wakes up and tells */
-        rr_comm_tell(c);
+    if (own(c)) /* otherwise whoever owns progress wakes up, leaves and tells */
         disown(c);
-    }
     return 0;
 }

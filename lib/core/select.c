@@ -68,8 +68,10 @@ void rr_choose_init(ringred_comm *c)
 
     c->tiny_most = lanes && (chosen || strcmp(wish, "tiny") == 0) ? RR_LANE_BYTES : -1;
     c->last_most = -1;
-    if (lanes && ((chosen && c->crowded_any) || strcmp(wish, "last") == 0))
-        c->last_most = chosen ? (int64_t)LAST_MOST : (int64_t)(c->engine.shared->stage_bytes / 4);
+    if (lanes && ((chosen && c->crowded_any) || strcmp(wish, "last") == 0)) {
+        size_t most = c->engine.shared->stage_bytes / 4; /* a piece, and those before and after it */
+        c->last_most = (int64_t)(chosen && most > LAST_MOST ? LAST_MOST : most);
+    }
     c->wish = -1;
     for (size_t i = 0; i < sizeof wishes / sizeof *wishes; i++) {
         enum rr_algo algo = c->all_local ? wishes[i].shared : wishes[i].linked;

@@ -102,7 +102,7 @@ int rr_wait_turn(ringred_comm *c, struct rr_waiter *w, struct rr_run *run, int64
         return RINGRED_PENDING;
     }
     if (now >= deadline_ns)
-        return RINGRED_ETIMEOUT;
+        return RR_WAIT_OVER;
     if (now >= w->probe_ns && c->engine.links) {
         c->engine.links->ops->probe(c->engine.links, &run->ask);
         w->probe_ns = now + 10 * PROBE_NS;

@@ -146,11 +146,24 @@ static int awaited(const struct rr_engine *e, const struct rr_run *r, const stru
 
 static int lane_waits_for(const struct rr_engine *e, const struct rr_run *r, const uint8_t *among)
 {
-    for (int peer = 0; peer < e->ranks; peer++)
-        if (peer != e->rank && (!among || among[peer]) &&
-            atomic_load(&e->shared->mate[peer].page->arrival[r->ask.sequence & 1].counter) <
-                r->base + 1)
-            return peer;
+    int suspect = -1, arrived = 1;
+
+    for (int peer = 0; peer < e->ranks; peer++) {
+        if (peer == e->rank)
+            continue;
+        bool here =
+            atomic_load(&e->shared->mate[peer].page->arrival[r->ask.sequence & 1].counter) > r->base;
+        arrived += here;
+        if (!among || among[peer]) {
+            if (!here)
+                return peer;
+            suspect = peer;
+        }
+    }
+    /* Everybody came and the work is not done: of those asked for, who died may have been at it. */
+    if (r->lane == RR_LANE_LAST && among && arrived == e->ranks &&
+        atomic_load(&e->shared->host->over[r->ask.sequence & 1].counter) <= r->base)
+        return suspect;
     return -1;
 }
 

@@ -5,6 +5,7 @@
  * alone. */
 #include "plans.h"
 
+#include <malloc.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -253,5 +254,7 @@ int main(void)
         cmocka_unit_test(test_proofs_were_made),
     };
 
+    (void)mallopt(M_MMAP_THRESHOLD, 1 << 29); /* memory that is used again at once: keep it */
+    (void)mallopt(M_TRIM_THRESHOLD, 1 << 29);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
