@@ -330,10 +330,11 @@ static int open_all(ringred_comm *c, const ringred_config *config, ringred_error
     int64_t deadline = rr_deadline(timeout);
     (void)rr_comm_set(c, RR_COMM_WIRING);
     int rc = rr_boot_open(&launch, &c->settings, &c->log, deadline, &boot, why);
-    if (rc == 0)
+    if (rc == 0) {
         rc = join(c, boot, deadline, why);
-    if (rc < 0)
-        rr_boot_tell(boot, why);
+        if (rc < 0)
+            rr_boot_tell(boot, why);
+    }
     rr_boot_close(boot);
     RR_TRY(rc);
     for (int type = RINGRED_FLOAT32; type <= RINGRED_FLOAT64; type++)
