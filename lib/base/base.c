@@ -29,7 +29,7 @@ int rr_deadline_ms(int64_t deadline_ns, int most_ms)
 
     if (left <= 0)
         return 0;
-    left = (left + 999999) / 1000000;
+    left = left / 1000000 + (left % 1000000 != 0);
     return left > most_ms ? most_ms : (int)left;
 }
 
