@@ -163,7 +163,7 @@ static void test_wrong_configurations_are_refused(void **state)
 static void test_wrong_settings_name_the_nearest_or_the_range(void **state)
 {
     static const char *const unknown[] = { "algoritm=ring", NULL }, *const value[] = { "transport=pigeon", NULL };
-    static const char *const shape[] = { "transport", NULL }, *const range[] = { "stage=1", NULL };
+    static const char *const shape[] = { "transport", NULL }, *const range[] = { "ranks_per_host=-1", NULL };
     ringred_config config = config_of(0, 1, unknown);
 
     (void)state;
@@ -173,7 +173,7 @@ static void test_wrong_settings_name_the_nearest_or_the_range(void **state)
     config = config_of(0, 1, shape);
     create_fails(&config, RINGRED_ESETTING, "transport");
     config = config_of(0, 1, range);
-    create_fails(&config, RINGRED_ESETTING, "stage");
+    create_fails(&config, RINGRED_ESETTING, "ranks_per_host");
 }
 
 /* A caller that was built against a longer struct: fine as long as what we do not know is zero. */
