@@ -391,7 +391,7 @@ static int bind_from(int fd, const struct rr_address *from)
     return bind(fd, (struct sockaddr *)&s, n);
 }
 
-int rr_socket_dial(const struct rr_address *a, const struct rr_address *from)
+int rr_socket_dial(const struct rr_address *a, const struct rr_address *from, const char *congestion)
 {
     struct sockaddr_storage s;
     socklen_t n = rr_address_sock(a, &s);
@@ -402,6 +402,8 @@ int rr_socket_dial(const struct rr_address *a, const struct rr_address *from)
     if (s.ss_family != AF_UNIX)
         (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one,
                          sizeof one); /* slower without, not wrong */
+    if (congestion)
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, congestion, (socklen_t)strlen(congestion));
     if (from && bind_from(fd, from) < 0)
         return close_failed(fd);
     if (connect(fd, (struct sockaddr *)&s, n) < 0 && errno != EINPROGRESS && errno != EINTR)

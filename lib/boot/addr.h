@@ -62,7 +62,9 @@ int rr_interfaces(const struct rr_settings *settings, struct rr_address *to, int
 int rr_listen(struct rr_address *a);
 int rr_listen_any(uint16_t *port); /* on all addresses of all families that there are */
 /* Begins to connect, from the address `from` if it is not NULL. The socket or -errno. */
-int rr_socket_dial(const struct rr_address *a, const struct rr_address *from);
+/* congestion: a name for the socket before it connects; NULL: the system's. */
+int rr_socket_dial(const struct rr_address *a, const struct rr_address *from,
+                   const char *congestion);
 
 /* What tells whether two ranks share a host, and whether they share its network. */
 void rr_identity(const struct rr_settings *settings, int rank, uint64_t *host, uint64_t *net);

@@ -52,6 +52,10 @@ const struct rr_member *rr_boot_member(const struct rr_boot *boot, int rank);
 int rr_boot_allgather(struct rr_boot *boot, const void *mine, size_t bytes, void *all,
                       ringred_error *why);
 
+/* For rr_boot_wire: the congestion control that sockets get before they connect, inside a host and
+ * out of it. The texts must live as long as boot. */
+void rr_boot_congestion(struct rr_boot *boot, const char *inside, const char *outside);
+
 /* Proved TCP connections to every rank r with want[r] (symmetric between ranks), into fd[r] (-1
  * elsewhere): non-blocking, close-on-exec, TCP_NODELAY. The lower rank dials. address[r] is set in
  * the members. Collective. */

@@ -108,7 +108,8 @@ static void try_address(struct rr_dial *d)
         next_address(d);
         return;
     }
-    fd = rr_socket_dial(&d->to[d->next], source(d, &d->to[d->next]));
+    fd = rr_socket_dial(&d->to[d->next], source(d, &d->to[d->next]),
+                        d->to[d->next].loopback ? d->inside : d->outside);
     if (fd < 0) {
         d->seen[d->next].verdict = d->hand.verdict = RR_VERDICT_LOST;
         d->seen[d->next].system = d->hand.system = -fd;

@@ -63,6 +63,7 @@ struct rr_dial {
     int peer;
     const struct rr_roots *roots; /* looked up anew now and then; NULL: `to` is fixed */
     const struct rr_entry *from;  /* dial from its addresses only; NULL: from any */
+    const char *inside, *outside; /* congestion control, by where it goes; NULL: the system's */
     const char *problem;          /* of the last look-up */
     bool strict; /* one host:port was named: a wrong version or key there is final */
     struct rr_address to[RR_DIAL_ADDRESSES];
@@ -181,6 +182,7 @@ struct rr_boot {
     struct rr_launch launch;
     struct rr_roots roots;
     char where[300]; /* the root in words */
+    const char *inside, *outside; /* congestion control of data links; NULL: the system's */
     bool picked;     /* the setting interface says which addresses to use */
     int64_t started_ns, deadline_ns;
     unsigned char session[RR_JOB_BYTES]; /* this communicator's: connections of two cannot mix */

@@ -5,6 +5,8 @@
 #include "boot/inside.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -105,6 +107,8 @@ static int add_dial(struct rr_boot *b, int rank, ringred_error *why)
 
     rr_dial_init(d, &badge, rank);
     d->from = b->picked ? &b->entry[b->rank] : NULL;
+    d->inside = b->inside;
+    d->outside = b->outside;
     for (int i = 0; i < e->addresses; i++)
         if (e->address[i].family != RR_FAMILY_NONE &&
             (!e->address[i].loopback || e->net == b->entry[b->rank].net))
@@ -189,6 +193,16 @@ static int wire(struct rr_boot *b)
     RR_TRY(rr_boot_loop(b, all_are_through, stuck, b->deadline_ns));
     /* listens on until all are through: a dialler may have given up what this rank thinks it has */
     return rr_boot_allgather(b, NULL, 0, NULL, NULL);
+}
+
+void rr_boot_congestion(struct rr_boot *b, const char *inside, const char *outside)
+{
+    b->inside = inside;
+    b->outside = outside;
+    /* what is accepted inherits it; who comes from outside is put right by the transport */
+    for (int i = 0; b->data && i < b->data->listeners; i++)
+        (void)setsockopt(b->data->listener[i], IPPROTO_TCP, TCP_CONGESTION, inside,
+                         (socklen_t)strlen(inside));
 }
 
 int rr_boot_wire(struct rr_boot *b, const uint8_t *want, int *fd, ringred_error *why)

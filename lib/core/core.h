@@ -46,6 +46,7 @@ struct ringred_comm {
     int wish;                   /* the algorithm that the settings ask for and that is possible, or -1 */
     bool crowded;               /* more ranks on this machine than CPUs for them */
     bool crowded_any;           /* on some machine of the job; the same on all ranks */
+    struct rr_congestion congestion;
     struct rr_engine engine;
     rr_reduce_fn kernel[8];     /* sum, by type */
     struct rr_choice allreduce[RR_ALGOS]; /* by algorithm; made with the communicator */

@@ -42,6 +42,8 @@ struct card {
     uint64_t machine;          /* hash of the kernel's boot id */
     int32_t shared_failed;     /* a status, when this rank could not share memory */
     int32_t no_windows;        /* this rank cannot reach every mate's heap */
+    int32_t congestion;        /* what probing links found, 0: nothing */
+    int32_t pad;
     char agreed[192];          /* the settings that must be equal, in words */
     uint64_t cpus[CPUS / 64];
 };
@@ -209,9 +211,29 @@ static int share(ringred_comm *c, struct rr_boot *boot, int64_t deadline, struct
     return 0;
 }
 
-static int link_up(ringred_comm *c, struct rr_boot *boot, ringred_error *why)
+/* The lowest rank of each machine finds out what suits its loopback; the others take that. */
+static int congestion(ringred_comm *c, struct rr_boot *boot, struct card *card, ringred_error *why)
+{
+    struct card mine = card[c->rank];
+    int lowest = 0;
+
+    while (card[lowest].machine != mine.machine)
+        lowest++;
+    if (lowest == c->rank && strcmp(rr_setting_text(&c->settings, RR_SET_TCP_CONGESTION), "auto") == 0)
+        mine.congestion = rr_congestion_probe();
+    RR_TRY(rr_boot_allgather(boot, &mine, sizeof mine, card, why));
+    RR_TRY(rr_congestion_choose(&c->settings, card[lowest].congestion, &c->congestion, why));
+    rr_boot_congestion(boot, c->congestion.inside, c->congestion.outside);
+    rr_log(&c->log, RINGRED_LOG_INFO, "congestion control: %s inside a host, %s between hosts",
+           c->congestion.inside, c->congestion.outside);
+    return 0;
+}
+
+static int link_up(ringred_comm *c, struct rr_boot *boot, struct card *card, ringred_error *why)
 {
     size_t n = (size_t)c->ranks;
+
+    RR_TRY(congestion(c, boot, card, why));
     uint8_t *want = rr_alloc(n, 1);
     int *fd = rr_alloc(n, sizeof *fd), rc = RINGRED_ENOMEM;
 
@@ -222,7 +244,8 @@ static int link_up(ringred_comm *c, struct rr_boot *boot, ringred_error *why)
         }
         rc = rr_boot_wire(boot, want, fd, why);
         if (rc == 0)
-            rc = rr_tcp_open(c->ranks, c->rank, fd, c->host, &c->settings, &c->log, &c->engine.links, why);
+            rc = rr_tcp_open(c->ranks, c->rank, fd, &c->congestion, &c->settings, &c->log,
+                             &c->engine.links, why);
     } else {
         rr_fail(why, rc, -1, 0, "no memory for %d links", c->ranks);
     }
@@ -260,7 +283,7 @@ static int join(ringred_comm *c, struct rr_boot *boot, int64_t deadline, ringred
     if (rc == 0)
         count_cpus(c, card);
     if (rc == 0 && c->layout.hosts > 1)
-        rc = link_up(c, boot, why);
+        rc = link_up(c, boot, card, why);
     if (rc == 0)
         rc = rr_boot_allgather(boot, &mine, sizeof mine, card, why); /* everybody has come this far */
     rr_free(card);

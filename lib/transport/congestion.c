@@ -1,120 +1,145 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which congestion control a socket gets. What is best differs by path: a kernel whose default is bbr
- * paces loopback to half of what cubic or reno reach, and on a lossy long path it is the other way
- * round. So each rank and one partner time a few exchanges under each, before any frame is sent, and
- * take another than the system's only where it is clearly faster. */
+/* Which congestion control data sockets get. Inside a host nothing is lost and nothing needs pacing, yet a
+ * kernel whose default paces (bbr) holds loopback to half of what cubic or reno reach. Rather than
+ * assume it, one rank of each machine times a few transfers through fresh loopback sockets of its own
+ * under each; its mates take what it found. Between hosts the system's choice stands. */
 #include "transport/frame.h"
 
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
-#define PROBE_BYTES ((size_t)2 << 20) /* each way; below it the choice makes no difference */
-#define PROBE_BLOCK ((size_t)128 << 10)
+#define PROBE_BYTES ((size_t)512 << 10) /* at a time; below it the choice makes no difference */
+#define PROBE_TURNS 12                  /* a control that models the path needs some to do so */
 #define PROBE_ROUNDS 3
-#define CLEARLY 0.85                  /* of the system's time */
-#define ENOUGH_NS 10000000            /* a wire this slow is the limit itself: stop probing */
+#define PROBE_MOST_NS (RINGRED_SECOND / 4) /* of everything */
+#define CLEARLY 0.97                    /* of the system's time */
 
 static const char *const candidates[] = { "", "cubic", "reno" }; /* "": the system's own */
 enum { CANDIDATES = sizeof candidates / sizeof *candidates };
 
 static bool set_congestion(int fd, const char *name)
 {
-    return setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, (socklen_t)strlen(name)) == 0;
+    return !*name || setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, (socklen_t)strlen(name)) == 0;
 }
 
-/* Sends and receives `bytes` at once. false: the time is over or the link is lost. */
-static bool exchange(int fd, char *out, char *in, size_t bytes, size_t block, int64_t deadline)
+/* Two connected loopback sockets under that control from before their first byte: a socket that has
+ * begun under a pacing control stays paced. */
+static bool open_pair(const char *name, int pair[2])
+{
+    struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t length = sizeof at;
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
+
+    pair[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    pair[1] = -1;
+    if (listener >= 0 && pair[0] >= 0 && set_congestion(listener, name) &&
+        set_congestion(pair[0], name) && bind(listener, (struct sockaddr *)&at, length) == 0 &&
+        listen(listener, 1) == 0 && getsockname(listener, (struct sockaddr *)&at, &length) == 0 &&
+        connect(pair[0], (struct sockaddr *)&at, length) == 0)
+        pair[1] = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    if (listener >= 0)
+        close(listener);
+    for (int i = 0; i < 2 && pair[1] >= 0; i++)
+        (void)setsockopt(pair[i], IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    return pair[1] >= 0;
+}
+
+/* Through one socket and out of the other, as fast as both buffers allow. */
+static bool pass_through(int from, int to, char *buffer, int64_t deadline)
 {
     size_t sent = 0, got = 0;
 
-    while (sent < bytes || got < bytes) {
-        size_t a = bytes - sent < block ? bytes - sent : block;
-        size_t b = bytes - got < block ? bytes - got : block;
-        ssize_t s = a ? send(fd, out, a, MSG_DONTWAIT | MSG_NOSIGNAL) : 0;
-        if (s < 0 && errno != EAGAIN && errno != EINTR)
-            return false;
-        ssize_t r = b ? recv(fd, in, b, MSG_DONTWAIT) : 0;
-        if ((r < 0 && errno != EAGAIN && errno != EINTR) || (r == 0 && b))
-            return false;
+    while (got < PROBE_BYTES) {
+        ssize_t s = sent < PROBE_BYTES ? send(from, buffer, PROBE_BYTES - sent,
+                                              MSG_DONTWAIT | MSG_NOSIGNAL) : 0;
+        ssize_t r = recv(to, buffer, PROBE_BYTES - got, MSG_DONTWAIT);
         sent += s > 0 ? (size_t)s : 0;
         got += r > 0 ? (size_t)r : 0;
-        if (s <= 0 && r <= 0) {
-            struct pollfd wait = { fd, (short)((a ? POLLOUT : 0) | (b ? POLLIN : 0)), 0 };
-            int left = rr_deadline_ms(deadline, 1000);
-            if (!left || poll(&wait, 1, left) < 0)
-                return false;
-        }
+        if (s <= 0 && r <= 0 && rr_now_ns() >= deadline)
+            return false;
     }
     return true;
 }
 
-/* Nanoseconds of one exchange, the slower end's; both ends get the same figure. -1: failed. */
-static int64_t trial(int fd, char *out, char *in, int64_t deadline)
+/* Nanoseconds of a train of transfers both ways under one control; INT64_MAX: it cannot be had. */
+static int64_t time_of(const char *name, char *buffer, int64_t deadline)
 {
-    int64_t mine, theirs, start;
+    int pair[2];
+    bool fine = open_pair(name, pair);
+    int64_t start = rr_now_ns();
 
-    memset(out, 0, sizeof mine);
-    if (!exchange(fd, out, in, 1, 1, deadline))
-        return -1;
-    start = rr_now_ns();
-    if (!exchange(fd, out, in, PROBE_BYTES, PROBE_BLOCK, deadline))
-        return -1;
-    mine = rr_now_ns() - start;
-    memcpy(out, &mine, sizeof mine);
-    char back[sizeof mine];
-    if (!exchange(fd, out, back, sizeof mine, sizeof mine, deadline))
-        return -1;
-    memcpy(&theirs, back, sizeof theirs);
-    return mine > theirs ? mine : theirs;
+    for (int i = 0; fine && i < PROBE_TURNS; i++)
+        fine = pass_through(pair[i & 1], pair[!(i & 1)], buffer, deadline);
+    int64_t took = rr_now_ns() - start;
+    for (int i = 0; i < 2; i++)
+        if (pair[i] >= 0)
+            close(pair[i]);
+    return fine ? took : INT64_MAX;
 }
 
-/* The number of the best control on this socket; -1: the link failed. */
-static int probe(int fd, char *out, char *in, const char *system)
+int rr_congestion_probe(void)
 {
-    int64_t best[CANDIDATES], deadline = rr_deadline(2 * RINGRED_SECOND);
-
-    for (int c = 0; c < CANDIDATES; c++)
-        best[c] = INT64_MAX;
-    for (int round = 0; round < PROBE_ROUNDS; round++)
-        for (int c = 0; c < CANDIDATES; c++) {
-            bool can = set_congestion(fd, c ? candidates[c] : system);
-            int64_t ns = trial(fd, out, in, deadline);
-            if (ns < 0)
-                return -1;
-            if (c == 0 && round == 0 && ns > ENOUGH_NS)
-                return 0;
-            if (can && ns < best[c])
-                best[c] = ns;
-        }
-    set_congestion(fd, system);
+    int64_t sum[CANDIDATES] = { 0 }, deadline = rr_deadline(PROBE_MOST_NS);
+    char *buffer = rr_alloc_aligned(4096, PROBE_BYTES);
     int least = 0;
-    for (int c = 1; c < CANDIDATES; c++)
-        if ((double)best[c] < CLEARLY * (double)best[0] && best[c] < best[least])
+
+    for (int round = 0; buffer && round < PROBE_ROUNDS; round++)
+        for (int c = 0; c < CANDIDATES; c++) {
+            int64_t ns = time_of(candidates[c], buffer, deadline);
+            sum[c] = ns > INT64_MAX - sum[c] ? INT64_MAX : sum[c] + ns;
+        }
+    rr_free(buffer);
+    for (int c = 1; buffer && c < CANDIDATES; c++)
+        if ((double)sum[c] < CLEARLY * (double)sum[0] && sum[c] < sum[least])
             least = c;
     return least;
 }
 
-static bool is_linked(const int16_t *group, int a, int b)
+/* A text of what the kernel would take, for the error. */
+static void list_available(char *text, size_t room)
 {
-    return group[a] != group[b];
+    FILE *f = fopen("/proc/sys/net/ipv4/tcp_available_congestion_control", "re");
+
+    if (!f || !fgets(text, (int)room, f))
+        snprintf(text, room, "unknown");
+    text[strcspn(text, "\n")] = 0;
+    if (f)
+        fclose(f);
 }
 
-/* Pairs up the ranks: the partner at the smallest distance 2^k to whom there is a link, if that rank
- * chooses likewise. Both ends work this out alike. */
-static int choice(int ranks, const int16_t *group, int rank)
+int rr_congestion_choose(const struct rr_settings *settings, int found, struct rr_congestion *c,
+                         ringred_error *why)
 {
-    for (int bit = 1; bit < ranks; bit *= 2)
-        if ((rank ^ bit) < ranks && is_linked(group, rank, rank ^ bit))
-            return rank ^ bit;
-    return -1;
+    const char *wish = rr_setting_text(settings, RR_SET_TCP_CONGESTION);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), rc = 0;
+    socklen_t length = sizeof c->outside - 1;
+
+    memset(c, 0, sizeof *c);
+    if (fd < 0)
+        return rr_fail(why, RINGRED_ELIMIT, -1, errno, "cannot make a socket");
+    if (getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, c->outside, &length))
+        c->outside[0] = 0; /* then sockets are left as they come */
+    if (strcmp(wish, "auto") != 0 && strcmp(wish, "system") != 0) {
+        char available[128];
+        list_available(available, sizeof available);
+        if (!set_congestion(fd, wish))
+            rc = rr_fail(why, RINGRED_ESETTING, -1, errno,
+                         "tcp_congestion is \"%.31s\", the kernel has %s", wish, available);
+        snprintf(c->outside, sizeof c->outside, "%.31s", wish);
+    }
+    memcpy(c->inside, c->outside, sizeof c->inside);
+    if (strcmp(wish, "auto") == 0 && found > 0 && found < CANDIDATES)
+        snprintf(c->inside, sizeof c->inside, "%s", candidates[found]);
+    close(fd);
+    return rc;
 }
 
-/* Both ends of the socket on one host? Then what was found for one such path holds for all. */
+/* Both ends of the socket on one host? */
 static bool is_inside_host(int fd)
 {
     struct sockaddr_storage here = { 0 }, there = { 0 };
@@ -131,47 +156,13 @@ static bool is_inside_host(int fd)
     return false;
 }
 
-/* On all sockets, or on those of the same kind of path as *like. */
-static void use(int ranks, const int *fd, const char *name, const int *like)
+void rr_congestion_apply(int fd, const struct rr_congestion *c)
 {
-    for (int peer = 0; peer < ranks; peer++)
-        if (fd[peer] >= 0 && (!like || is_inside_host(fd[peer]) == is_inside_host(*like)))
-            set_congestion(fd[peer], name);
-}
+    const char *name = is_inside_host(fd) ? c->inside : c->outside;
+    char now[32] = "";
+    socklen_t length = sizeof now - 1;
 
-int rr_congestion_choose(int ranks, int me, const int *fd, const int16_t *group,
-                         const struct rr_settings *settings, const struct rr_log *log, char *name,
-                         size_t room, ringred_error *why)
-{
-    const char *wish = rr_setting_text(settings, RR_SET_TCP_CONGESTION);
-    int partner = choice(ranks, group, me), found;
-    char system[32] = "";
-    socklen_t length = sizeof system - 1;
-
-    snprintf(name, room, "system");
-    if (strcmp(wish, "system") == 0)
-        return 0;
-    if (strcmp(wish, "auto") != 0) {
-        use(ranks, fd, wish, NULL);
-        snprintf(name, room, "%s", wish);
-        return 0;
-    }
-    if (partner < 0 || choice(ranks, group, partner) != me)
-        return 0;
-    if (getsockopt(fd[partner], IPPROTO_TCP, TCP_CONGESTION, system, &length))
-        return rr_fail(why, RINGRED_ESYSTEM, -1, errno, "cannot ask for the congestion control");
-    char *out = rr_alloc_aligned(4096, 2 * PROBE_BLOCK);
-    if (!out)
-        return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory to probe links with");
-    found = probe(fd[partner], out, out + PROBE_BLOCK, system);
-    rr_free(out);
-    if (found < 0)
-        return rr_fail(why, RINGRED_EPEER, partner, 0, "the link to rank %d failed while it was probed",
-                       partner);
-    snprintf(name, room, "%s", found ? candidates[found] : system);
-    rr_log(log, RINGRED_LOG_INFO, "links like the one to rank %d: congestion control %s (system: %s)",
-           partner, name, system);
-    if (found)
-        use(ranks, fd, candidates[found], &fd[partner]);
-    return 0;
+    /* mostly it was set before the connection was made */
+    if (getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, now, &length) || strcmp(now, name) != 0)
+        (void)set_congestion(fd, name); /* a wish: every one of them works */
 }

@@ -30,10 +30,6 @@ int rr_frame_read_fault(struct rr_reader *r, int ranks, int peer, ringred_error 
 int rr_ask_out_of_step(const struct rr_ask *mine, int my_rank, const struct rr_ask *theirs,
                        int their_rank, ringred_error *why);
 
-/* Gives each socket the congestion control that suits it (setting tcp_congestion) and says which. A
- * failure leaves the sockets unusable. */
-int rr_congestion_choose(int ranks, int me, const int *fd, const int16_t *group,
-                         const struct rr_settings *settings, const struct rr_log *log, char *name,
-                         size_t room, ringred_error *why);
+void rr_congestion_apply(int fd, const struct rr_congestion *c);
 
 #endif

@@ -57,7 +57,7 @@ struct tcp {
     struct rr_transport base;
     int ranks, me;
     const struct rr_log *log;
-    char congestion[32];
+    struct rr_congestion congestion;
     struct link *link;          /* [ranks] */
     struct rr_ask asked[ASKED]; /* what this rank asked for lately, by sequence */
 };
@@ -580,9 +580,11 @@ static void tcp_describe(const struct rr_transport *base, struct rr_text *text)
 
     for (int peer = 0; peer < t->ranks; peer++)
         links += t->link[peer].fd >= 0;
-    rr_text_add(text, "{\"name\":\"tcp\",\"links\":%d,\"congestion\":", links);
-    rr_text_add_json(text, t->congestion);
-    rr_text_add(text, "}");
+    rr_text_add(text, "{\"name\":\"tcp\",\"links\":%d,\"congestion\":{\"inside\":", links);
+    rr_text_add_json(text, t->congestion.inside);
+    rr_text_add(text, ",\"outside\":");
+    rr_text_add_json(text, t->congestion.outside);
+    rr_text_add(text, "}}");
 }
 
 static const struct rr_transport_ops tcp_ops = {
@@ -614,7 +616,7 @@ static void set_options(int fd, int64_t peer_timeout_ns)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &on, sizeof on);
 }
 
-int rr_tcp_open(int ranks, int me, const int *fd, const int16_t *group,
+int rr_tcp_open(int ranks, int me, const int *fd, const struct rr_congestion *congestion,
                 const struct rr_settings *settings, const struct rr_log *log,
                 struct rr_transport **transport, ringred_error *why)
 {
@@ -629,18 +631,15 @@ int rr_tcp_open(int ranks, int me, const int *fd, const int16_t *group,
         rr_free(link);
         return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory for %d links", ranks);
     }
-    *t = (struct tcp){ .base = { &tcp_ops }, .ranks = ranks, .me = me, .log = log, .link = link };
+    *t = (struct tcp){ .base = { &tcp_ops }, .ranks = ranks, .me = me, .log = log, .link = link,
+                       .congestion = *congestion };
     for (int peer = 0; peer < ranks; peer++) {
         link[peer].fd = fd[peer];
         link[peer].state = fd[peer] >= 0 ? LINK_UP : LINK_DOWN;
-        if (fd[peer] >= 0)
-            set_options(fd[peer], rr_setting(settings, RR_SET_PEER_TIMEOUT));
-    }
-    int rc = rr_congestion_choose(ranks, me, fd, group, settings, log, t->congestion,
-                                  sizeof t->congestion, why);
-    if (rc < 0) {
-        (void)tcp_close(&t->base, 0, 0); /* nothing was sent that anybody would miss */
-        return rc;
+        if (fd[peer] < 0)
+            continue;
+        set_options(fd[peer], rr_setting(settings, RR_SET_PEER_TIMEOUT));
+        rr_congestion_apply(fd[peer], congestion);
     }
     *transport = &t->base;
     return 0;

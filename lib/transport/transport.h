@@ -69,9 +69,17 @@ struct rr_transport {
     const struct rr_transport_ops *ops;
 };
 
-/* Takes the sockets of fd[ranks] (-1: none), which it closes in the end, also when it fails. Ranks of
- * one group have no link. Collective over the linked ranks: the sockets are probed. */
-int rr_tcp_open(int ranks, int me, const int *fd, const int16_t *group,
+/* Congestion control of sockets inside a host and of those that leave it. probe: which is best inside
+ * this host, a small number for choose; takes some 10 ms. ESETTING: the kernel has not what is wished. */
+struct rr_congestion {
+    char inside[32], outside[32];
+};
+int rr_congestion_probe(void);
+int rr_congestion_choose(const struct rr_settings *settings, int found, struct rr_congestion *c,
+                         ringred_error *why);
+
+/* Takes the sockets of fd[ranks] (-1: none), which it closes in the end, also when it fails. */
+int rr_tcp_open(int ranks, int me, const int *fd, const struct rr_congestion *congestion,
                 const struct rr_settings *settings, const struct rr_log *log,
                 struct rr_transport **transport, ringred_error *why);
 

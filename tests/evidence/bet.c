@@ -220,6 +220,7 @@ static void engine_init(void)
 {
     struct rr_settings settings;
     const char *const system[] = { "tcp_congestion=system", NULL };
+    const struct rr_congestion congestion = { "reno", "reno" }; /* as tcp_pair has set it */
     ringred_error why;
     uint32_t most = 0;
 
@@ -235,7 +236,7 @@ static void engine_init(void)
                                  .polls = crowded ? 1 : 100, .step = rr_step_run };
     engine.scratch = rr_alloc_aligned(4096, engine.scratch_bytes);
     if (rr_settings_load(&settings, system, &why) < 0 ||
-        rr_tcp_open(ranks, me, fds, hosts, &settings, NULL, &engine.links, &why) < 0)
+        rr_tcp_open(ranks, me, fds, &congestion, &settings, NULL, &engine.links, &why) < 0)
         fail(why.text);
     for (int h = 0; h < HOWS; h++) {
         struct rr_plan *plan;
