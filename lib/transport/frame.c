@@ -79,6 +79,9 @@ int rr_frame_read_fault(struct rr_reader *r, int ranks, int peer, ringred_error 
     for (char *c = text; *c; c++)
         if ((unsigned char)*c < 0x20)
             *c = '?';
+    if (!*text)
+        return rr_fail(why, code, rank, 0, "rank %d reported a failure without words: %s", peer,
+                       ringred_status_text(code));
     return rr_fail(why, code, rank, 0, "%s", text);
 }
 
