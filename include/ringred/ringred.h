@@ -94,9 +94,10 @@ RINGRED_API void ringred_config_init(ringred_config *config);
 
 /* ---- communicators ---- */
 
-/* Makes the communicator of all ranks of the job. Blocks until all have arrived or the time is
- * over. config NULL: everything from the environment. why may be NULL.
- * EINVAL, ESETTING, ECONFIG, ETIMEOUT, EAUTH, EVERSION, ENOMEM, ELIMIT, ESYSTEM. */
+/* Makes the communicator of all ranks of the job. Blocks until all have arrived or the time is over
+ * (looking up a host name may take the resolver's own time). config NULL: everything from the
+ * environment. why may be NULL. EINVAL, ESETTING, EUNSUPPORTED, ENOMEM, ELIMIT, ESYSTEM, ECONFIG,
+ * ETIMEOUT, EPEER, EWIRE, EAUTH, EVERSION, EINTERNAL. */
 RINGRED_API int32_t ringred_comm_create(const ringred_config *config, ringred_comm **comm, ringred_error *why);
 
 /* Says goodbye to the peers and frees everything. Works in any state, in any order across ranks, and
@@ -124,16 +125,20 @@ RINGRED_API int64_t ringred_comm_describe(ringred_comm *comm, const char *collec
 /* ---- memory ---- */
 
 /* Memory that the peers on this host can reach: the fastest to reduce from. Not collective. Zeroed,
- * aligned to 4096 bytes. It outlives the communicator; ringred_free gives it back. ENOMEM, EINVAL. */
+ * aligned to 4096 bytes. It outlives the communicator; ringred_free gives it back. After an
+ * operation on it has failed, mates that are still in that operation may yet write to it: use it again
+ * when they have destroyed their communicators. ENOMEM, EINVAL, EFORKED. */
 RINGRED_API int32_t ringred_alloc(ringred_comm *comm, size_t bytes, void **memory);
-RINGRED_API int32_t ringred_free(void *memory); /* NULL is fine; EINVAL if it is not ours */
+/* NULL is fine; EINVAL if it is not ours; EFORKED in a fork of the process that it belongs to. */
+RINGRED_API int32_t ringred_free(void *memory);
 
 /* ---- collectives ----
  * All ranks must make the same calls in the same order, with the same count, type, operator and
  * root; disagreement is reported on every rank as EMISMATCH. The blocking forms wait for the
  * result. The _start forms return at once with a request; work moves inside ringred_wait,
- * ringred_test and later calls. Statuses: EINVAL, EBUSY, ELIMIT, EPEER, ETIMEOUT, EMISMATCH,
- * EABORTED, EWIRE, EINTERNAL. */
+ * ringred_test and later calls. Statuses: EINVAL, EBUSY, EFORKED, ELIMIT, ENOMEM (the first
+ * broadcast of a root), EPEER, ETIMEOUT (setting timeout; blocking forms), EMISMATCH, EABORTED,
+ * EWIRE, EINTERNAL. After a failure of -3xx or below the contents of recv are undefined. */
 
 /* recv[i] = the sum (or average) over the ranks of send[i]; the same bits on every rank. */
 RINGRED_API int32_t ringred_allreduce(ringred_comm *comm, const void *send, void *recv, size_t count,
@@ -153,8 +158,9 @@ RINGRED_API int32_t ringred_barrier(ringred_comm *comm);
 RINGRED_API int32_t ringred_barrier_start(ringred_comm *comm, ringred_request **request);
 
 /* ---- requests ----
- * 0 or a failure: the request has ended and is freed. PENDING (test) or ETIMEOUT (wait): it is
- * still running and may be waited for again. */
+ * RINGRED_PENDING (above 0): not done within timeout_ns, or at all yet (test); the request is still
+ * running and may be waited for again. Anything else, 0 or a failure, is the operation's status: the
+ * request has ended and is freed. wait with timeout 0 is test. */
 RINGRED_API int32_t ringred_wait(ringred_request *request, int64_t timeout_ns);
 RINGRED_API int32_t ringred_test(ringred_request *request);
 

@@ -107,8 +107,7 @@ int32_t ringred_wait(ringred_request *request, int64_t timeout_ns)
 {
     if (!request || timeout_ns < -1)
         return RINGRED_EINVAL;
-    int rc = rr_request_wait(request, timeout_ns);
-    return rc == RINGRED_PENDING ? RINGRED_ETIMEOUT : rc;
+    return rr_request_wait(request, timeout_ns);
 }
 
 int32_t ringred_test(ringred_request *request)

@@ -92,6 +92,8 @@ int32_t ringred_comm_error(const ringred_comm *comm, ringred_error *error)
 
     if (!comm || !error || error->struct_size < sizeof *error)
         return RINGRED_EINVAL;
+    if (comm->forks != rr_forks())
+        return RINGRED_EFORKED; /* another thread may have held the lock when it was copied */
     pthread_mutex_lock(&c->lock);
     const ringred_error *which = c->fault.code ? &c->fault : &c->refused;
     uint32_t size = error->struct_size;
@@ -109,5 +111,7 @@ int64_t ringred_comm_describe(ringred_comm *comm, const char *collective, uint64
 {
     if (!comm || (room && !text))
         return RINGRED_EINVAL;
+    if (comm->forks != rr_forks())
+        return RINGRED_EFORKED;
     return rr_comm_describe(comm, collective, bytes, text, room);
 }

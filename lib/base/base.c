@@ -56,7 +56,8 @@ int rr_fail(ringred_error *why, int code, int rank, int system, const char *form
     memcpy(why->text, text, sizeof text);
     if (system) {
         t = (struct rr_text){ why->text, sizeof why->text, (size_t)(used > 0 ? used : 0) };
-        rr_text_add(&t, " (%s)", strerrordesc_np(system) ? strerrordesc_np(system) : "unknown errno");
+        char room[128];
+        rr_text_add(&t, " (%s)", strerror_r(system, room, sizeof room));
     }
     return code;
 }

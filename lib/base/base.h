@@ -32,6 +32,15 @@ void rr_free(void *memory);
 void rr_alloc_fail_after(long nth, bool from_there);
 long rr_alloc_count(void); /* allocations so far in this process */
 
+/* ---- forks and descriptors (fork.c) ---- */
+/* How often this process's line has forked since the library was first used: an object made under another
+ * number belongs to a parent. */
+uint32_t rr_forks(void);
+/* A descriptor that lives on: a forked child closes its copy. Returns fd; -1 for -1, or, fd closed, when
+ * there is no memory for it. */
+int rr_fd_own(int fd);
+void rr_fd_close(int fd); /* of rr_fd_own, or any; -1 is fine */
+
 /* ---- time ---- */
 int64_t rr_now_ns(void);                                  /* CLOCK_MONOTONIC */
 int64_t rr_deadline(int64_t timeout_ns);                  /* now + timeout; INT64_MAX for -1 */

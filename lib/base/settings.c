@@ -220,6 +220,8 @@ static bool accept(const struct row *row, const char *text, struct rr_setting_va
         return false;
     v->number = n;
     memcpy(v->text, text, strlen(text) + 1);
+    for (char *c = v->text; *c && row->kind == CHOICE; c++)
+        *c = (char)tolower((unsigned char)*c); /* as the table spells it */
     return true;
 }
 

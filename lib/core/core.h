@@ -27,7 +27,6 @@ struct ringred_request {
 
 /* A plan of the cache with room for its extents. */
 struct rr_choice {
-    enum rr_algo algo;
     struct rr_program program;  /* .plan NULL: not possible with this layout */
     size_t count, element_bytes, segment; /* what was chosen last; guarded by starting */
 };
@@ -71,15 +70,13 @@ struct ringred_comm {
     uint8_t *gone;              /* [ranks] will send no more; the owner's */
     int vain;                   /* spins that were in vain lately, 0 to 3; the owner's */
     int64_t look_ns;            /* when polling looks after the peers next; the owner's */
+    int64_t probe_ns;           /* when the run at the head asks the peers what they do; 0: not waited yet */
     int64_t spin_ns;            /* how long to spin or yield before sleeping */
 
     ringred_error fault;        /* what broke it; then never changed */
     ringred_error refused;      /* the latest call that was refused */
-    bool told;                  /* the peers know of the fault; the owner's */
+    _Atomic bool told;          /* the peers have been told of the fault, as far as they listen */
 };
-
-/* How often this process's ancestors forked since the library was first used. */
-uint32_t rr_forks(void);
 
 int rr_comm_open(const ringred_config *config, ringred_comm **comm, ringred_error *why);
 int rr_comm_close(ringred_comm *comm);
@@ -102,6 +99,8 @@ int rr_plans_init(ringred_comm *comm, ringred_error *why);
 void rr_plans_done(ringred_comm *comm);
 int rr_plan_broadcast(ringred_comm *comm, int root, struct rr_choice *choice, ringred_error *why);
 enum rr_lane rr_choose_lane(const ringred_comm *comm, size_t bytes);
+/* The same without remembering it, from any thread; broadcasts only once they have been used. */
+const struct rr_plan *rr_choice_of(ringred_comm *comm, const struct rr_call *call, size_t *segment);
 void rr_choose_init(ringred_comm *comm); /* once, when the plans are there */
 
 /* Breaks the communicator: the first failure counts, here and on this host. Returns the code that counts. */
@@ -116,7 +115,7 @@ int rr_comm_refuse(ringred_comm *comm, int code, const char *format, ...) RR_PRI
 /* ---- waiting (wait.c) ---- */
 struct rr_waiter {
     int64_t since_ns, look_ns;  /* when it began to wait in vain; when to look after the peers next */
-    int64_t probe_ns, last_ns;  /* when to ask the peers next; the clock's last reading */
+    int64_t last_ns;            /* the clock's last reading */
     uint32_t turns;
 };
 void rr_wait_ended(ringred_comm *comm, struct rr_waiter *w); /* something moved */

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SCRATCH_BYTES ((size_t)8 << 20)
@@ -17,33 +18,14 @@
 #define SPIN_NS 200000         /* a wake-up on another CPU costs 20 to 80 us (docs/ARCHITECTURE.md) */
 #define CROWDED_SPIN_NS 500000 /* yielding: whoever else is ready runs meanwhile */
 
-/* ---- forks ---- */
-
-static _Atomic uint32_t forks;
-
-static void forked(void)
-{
-    atomic_fetch_add(&forks, 1);
-}
-
-static void watch_forks(void)
-{
-    (void)pthread_atfork(NULL, NULL, forked); /* without memory for it a fork goes unnoticed */
-}
-
-uint32_t rr_forks(void)
-{
-    return atomic_load_explicit(&forks, memory_order_relaxed);
-}
-
 /* ---- what the ranks tell each other ---- */
 
 struct card {
     uint64_t machine;          /* hash of the kernel's boot id */
     int32_t shared_failed;     /* a status, when this rank could not share memory */
     int32_t no_windows;        /* this rank cannot reach every mate's heap */
-    int32_t congestion;        /* what probing links found, 0: nothing */
-    int32_t pad;
+    int32_t no_fences;         /* sleepers cannot make this rank pass a fence */
+    int32_t congestion;        /* what probing loopback found; 0: nothing better */
     char agreed[192];          /* the settings that must be equal, in words */
     uint64_t cpus[CPUS / 64];
 };
@@ -187,6 +169,7 @@ static int share(ringred_comm *c, struct rr_boot *boot, int64_t deadline, struct
 
     mine.shared_failed = open_shared(c, boot, deadline, &own);
     mine.no_windows = !mine.shared_failed && !c->engine.shared->windows;
+    mine.no_fences = !mine.shared_failed && !c->engine.shared->fences;
     RR_TRY(rr_boot_allgather(boot, &mine, sizeof mine, card, why));
     for (int r = 0; r < c->ranks; r++) {
         if (card[r].no_windows && c->engine.shared) {
@@ -195,6 +178,8 @@ static int share(ringred_comm *c, struct rr_boot *boot, int64_t deadline, struct
                    "rank %d has no address space for shared buffers of %zu bytes (setting heap): "
                    "ringred_alloc gives ordinary memory", r, c->engine.shared->heap_bytes);
         }
+        if (card[r].no_fences && c->engine.shared)
+            c->engine.shared->fences = false;
         if (!card[r].shared_failed)
             continue;
         rr_shared_close(c->engine.shared, 0);
@@ -254,6 +239,51 @@ static int link_up(ringred_comm *c, struct rr_boot *boot, struct card *card, rin
     return rc;
 }
 
+static int make_engine(ringred_comm *c, ringred_error *why)
+{
+    struct rr_engine *e = &c->engine;
+    size_t n = (size_t)c->ranks;
+
+    e->rank = c->rank;
+    e->ranks = c->ranks;
+    e->polls = c->crowded ? 1 : 100;
+    e->step = rr_step_run;
+    e->scratch_bytes = e->links ? SCRATCH_BYTES : RR_LINE;
+    e->scratch = rr_alloc_aligned(4096, e->scratch_bytes);
+    e->done = rr_alloc(e->most_steps, sizeof *e->done);
+    e->bases = rr_alloc(n, sizeof *e->bases);
+    e->send = rr_alloc(n, sizeof *e->send);
+    e->recv = rr_alloc(n, sizeof *e->recv);
+    c->gone = rr_alloc(n, 1);
+    if (!e->scratch || !e->done || !e->bases || !e->send || !e->recv || !c->gone)
+        return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory for the engine");
+    c->epoll = rr_fd_own(epoll_create1(EPOLL_CLOEXEC));
+    c->wake = rr_fd_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    struct epoll_event event = { .events = EPOLLIN | EPOLLET };
+    if (c->epoll < 0 || c->wake < 0 || epoll_ctl(c->epoll, EPOLL_CTL_ADD, c->wake, &event))
+        return rr_fail(why, RINGRED_ELIMIT, -1, errno, "cannot make an epoll set");
+    RR_TRY(rr_faulty_wrap(c->ranks, c->rank, &c->settings, &e->links, e->shared, why));
+    RR_TRY(rr_trace_open(e, rr_setting_text(&c->settings, RR_SET_TRACE), why));
+    if (e->shared)
+        RR_TRY(rr_shared_watch(e->shared, c->epoll, why));
+    if (e->links)
+        RR_TRY(e->links->ops->watch(e->links, c->epoll, why));
+    return 0;
+}
+
+static int make_ready(ringred_comm *c, ringred_error *why)
+{
+    int64_t spin = rr_setting(&c->settings, RR_SET_SPIN);
+
+    for (int type = RINGRED_FLOAT32; type <= RINGRED_FLOAT64; type++)
+        c->kernel[type] = rr_reduce_kernel(type, RINGRED_SUM);
+    RR_TRY(rr_plans_init(c, why));
+    RR_TRY(make_engine(c, why));
+    rr_choose_init(c);
+    c->spin_ns = spin >= 0 ? spin * 1000 : c->crowded ? CROWDED_SPIN_NS : SPIN_NS;
+    return 0;
+}
+
 static int join(ringred_comm *c, struct rr_boot *boot, int64_t deadline, ringred_error *why)
 {
     const char *transport = rr_setting_text(&c->settings, RR_SET_TRANSPORT);
@@ -285,44 +315,14 @@ static int join(ringred_comm *c, struct rr_boot *boot, int64_t deadline, ringred
     if (rc == 0 && c->layout.hosts > 1)
         rc = link_up(c, boot, card, why);
     if (rc == 0)
-        rc = rr_boot_allgather(boot, &mine, sizeof mine, card, why); /* everybody has come this far */
+        rc = make_ready(c, why);
+    if (rc == 0) /* a rank that cannot go on says so before anybody believes in the communicator */
+        rc = rr_boot_allgather(boot, &mine, sizeof mine, card, why);
     rr_free(card);
     return rc;
 }
 
 /* ---- the communicator ---- */
-
-static int make_engine(ringred_comm *c, ringred_error *why)
-{
-    struct rr_engine *e = &c->engine;
-    size_t n = (size_t)c->ranks;
-
-    e->rank = c->rank;
-    e->ranks = c->ranks;
-    e->polls = c->crowded ? 1 : 100;
-    e->step = rr_step_run;
-    e->scratch_bytes = e->links ? SCRATCH_BYTES : RR_LINE;
-    e->scratch = rr_alloc_aligned(4096, e->scratch_bytes);
-    e->done = rr_alloc(e->most_steps, sizeof *e->done);
-    e->bases = rr_alloc(n, sizeof *e->bases);
-    e->send = rr_alloc(n, sizeof *e->send);
-    e->recv = rr_alloc(n, sizeof *e->recv);
-    c->gone = rr_alloc(n, 1);
-    if (!e->scratch || !e->done || !e->bases || !e->send || !e->recv || !c->gone)
-        return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory for the engine");
-    c->epoll = epoll_create1(EPOLL_CLOEXEC);
-    c->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    struct epoll_event event = { .events = EPOLLIN | EPOLLET };
-    if (c->epoll < 0 || c->wake < 0 || epoll_ctl(c->epoll, EPOLL_CTL_ADD, c->wake, &event))
-        return rr_fail(why, RINGRED_ELIMIT, -1, errno, "cannot make an epoll set");
-    RR_TRY(rr_faulty_wrap(c->rank, &c->settings, &e->links, e->shared, why));
-    RR_TRY(rr_trace_open(e, rr_setting_text(&c->settings, RR_SET_TRACE), why));
-    if (e->shared)
-        RR_TRY(rr_shared_watch(e->shared, c->epoll, why));
-    if (e->links)
-        RR_TRY(e->links->ops->watch(e->links, c->epoll, why));
-    return 0;
-}
 
 static int configure(ringred_comm *c, const ringred_config *config, struct rr_launch *launch,
                      ringred_error *why)
@@ -359,15 +359,7 @@ static int open_all(ringred_comm *c, const ringred_config *config, ringred_error
             rr_boot_tell(boot, why);
     }
     rr_boot_close(boot);
-    RR_TRY(rc);
-    for (int type = RINGRED_FLOAT32; type <= RINGRED_FLOAT64; type++)
-        c->kernel[type] = rr_reduce_kernel(type, RINGRED_SUM);
-    RR_TRY(rr_plans_init(c, why));
-    RR_TRY(make_engine(c, why));
-    rr_choose_init(c);
-    int64_t spin = rr_setting(&c->settings, RR_SET_SPIN);
-    c->spin_ns = spin >= 0 ? spin * 1000 : c->crowded ? CROWDED_SPIN_NS : SPIN_NS;
-    return 0;
+    return rc;
 }
 
 /* Works on half-made communicators. */
@@ -382,10 +374,8 @@ static int free_all(ringred_comm *c)
     rr_shared_close(e->shared, c->sequence);
     rr_plans_done(c);
     rr_trace_close(e);
-    if (c->epoll >= 0)
-        close(c->epoll);
-    if (c->wake >= 0)
-        close(c->wake);
+    rr_fd_close(c->epoll);
+    rr_fd_close(c->wake);
     rr_free(e->scratch);
     rr_free(e->done);
     rr_free(e->bases);
@@ -401,14 +391,16 @@ static int free_all(ringred_comm *c)
 
 int rr_comm_open(const ringred_config *config, ringred_comm **comm, ringred_error *why)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     ringred_comm *c = rr_alloc(1, sizeof *c);
 
     if (!c)
         return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory for a communicator");
-    pthread_once(&once, watch_forks);
     pthread_mutex_init(&c->lock, NULL);
-    pthread_cond_init(&c->changed, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&c->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     c->epoll = c->wake = -1;
     c->forks = rr_forks();
     int rc = open_all(c, config, why);

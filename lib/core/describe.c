@@ -2,19 +2,22 @@
 /* What a communicator is made of, as JSON. */
 #include "core/core.h"
 
-#include <sched.h>
 #include <string.h>
 
-static enum rr_collective by_name(const char *name)
+static int by_name(const char *name)
 {
-    return strcmp(name, "broadcast") == 0 ? RR_BROADCAST : strcmp(name, "barrier") == 0 ? RR_BARRIER
-                                                                                        : RR_ALLREDUCE;
+    static const char *const names[] = { "", "allreduce", "broadcast", "barrier" };
+
+    for (int what = RR_ALLREDUCE; what <= RR_BARRIER; what++)
+        if (strcmp(name, names[what]) == 0)
+            return what;
+    return RINGRED_EINVAL;
 }
 
 /* The plan that a float32 call of so many bytes would run. */
 static void describe_call(ringred_comm *c, const char *name, uint64_t bytes, struct rr_text *t)
 {
-    struct rr_call call = { .what = by_name(name), .type = RINGRED_FLOAT32, .op = RINGRED_SUM,
+    struct rr_call call = { .what = (enum rr_collective)by_name(name), .type = RINGRED_FLOAT32, .op = RINGRED_SUM,
                             .count = (size_t)(bytes / 4) };
     size_t segment = 0;
 
@@ -26,12 +29,9 @@ static void describe_call(ringred_comm *c, const char *name, uint64_t bytes, str
         rr_text_add(t, "\"plan\":\"%s lane\"}", lane == RR_LANE_TINY ? "tiny" : "last-arriver");
         return;
     }
-    while (atomic_exchange_explicit(&c->starting, 1, memory_order_acquire))
-        sched_yield(); /* what was chosen last is the starter's */
     const struct rr_plan *plan = NULL;
-    if (call.what != RR_BROADCAST || c->broadcast[call.root].program.plan)
-        plan = rr_choose(c, &call, &segment)->program.plan;
-    atomic_store_explicit(&c->starting, 0, memory_order_release);
+    if (call.what != RR_BROADCAST) /* those are made at first use, maybe just now */
+        plan = rr_choice_of(c, &call, &segment);
     rr_text_add(t, "\"plan\":");
     rr_text_add_json(t, plan ? plan->name : "made at first use");
     rr_text_add(t, ",\"steps\":%u,\"segment\":%llu}", plan ? plan->steps : 0,
@@ -43,6 +43,9 @@ int64_t rr_comm_describe(ringred_comm *c, const char *collective, uint64_t bytes
 {
     struct rr_text t = { text, room, 0 };
 
+    if (collective && (by_name(collective) < 0 || bytes > (uint64_t)INT64_MAX))
+        return rr_comm_refuse(c, RINGRED_EINVAL, "describe: %.32s of %llu bytes is no call: allreduce, "
+                              "broadcast and barrier are", collective, (unsigned long long)bytes);
     if (text && room)
         text[0] = 0;
     rr_text_add(&t, "{\"rank\":%d,\"size\":%d,\"local_rank\":%d,\"local_size\":%d,\"hosts\":%d,",

@@ -79,10 +79,13 @@ int rr_comm_break(ringred_comm *c, const ringred_error *why)
 
 void rr_comm_tell(ringred_comm *c)
 {
-    if (c->told || !c->engine.links)
-        return;
-    c->told = true;
-    c->engine.links->ops->tell(c->engine.links, &c->fault);
+    struct rr_transport *links = c->engine.links;
+
+    if (links && !atomic_load(&c->told))
+        links->ops->tell(links, &c->fault);
+    else if (links)
+        links->ops->flush(links); /* what a peer had no room for */
+    atomic_store(&c->told, true);
 }
 
 int rr_comm_refuse(ringred_comm *c, int code, const char *format, ...)

@@ -45,7 +45,6 @@ static int make(ringred_comm *c, enum rr_algo algo, int root, struct rr_choice *
         rc = program_init(&choice->program, plan);
     if (rc < 0)
         return rr_fail(why, rc, -1, 0, "no memory for the plan \"%s\"", rr_algo_table[algo].name);
-    choice->algo = algo;
     return 0;
 }
 

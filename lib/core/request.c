@@ -27,14 +27,16 @@ static void release(ringred_comm *c)
         wake_waiters(c);
 }
 
-/* Gives progress up. Who broke the communicator while we had it could not tell the peers: we do. */
+/* Gives progress up. Telling the peers that the communicator is broken reads the buffers of requests in
+ * flight, so it comes first: whoever owns progress after us may give its request back. Who broke it
+ * after that look could not tell, so look again. */
 static void disown(ringred_comm *c)
 {
-    release(c);
-    if (RR_UNLIKELY(atomic_load(&c->state) != RR_COMM_READY) && own(c)) {
-        rr_comm_tell(c);
+    do {
+        if (RR_UNLIKELY(atomic_load(&c->state) != RR_COMM_READY))
+            rr_comm_tell(c);
         release(c);
-    }
+    } while (RR_UNLIKELY(atomic_load(&c->state) != RR_COMM_READY && !atomic_load(&c->told)) && own(c));
 }
 
 static struct ringred_request *at_head(ringred_comm *c)
@@ -60,6 +62,7 @@ static int begin(ringred_comm *c, struct ringred_request *q, ringred_error *why)
     struct rr_run *r = &q->run;
 
     c->active = true;
+    c->probe_ns = 0;
     rr_trace_begin(&c->engine);
     if (r->lane == RR_LANE_TINY) {
         rr_lane_begin(&c->engine, r);
@@ -73,6 +76,13 @@ static int begin(ringred_comm *c, struct ringred_request *q, ringred_error *why)
     return 0;
 }
 
+#define MOVES 16 /* sweeps that moved something between two looks at the time limit */
+
+static bool is_over(int64_t deadline_ns)
+{
+    return deadline_ns != INT64_MAX && (deadline_ns == 0 || rr_now_ns() >= deadline_ns);
+}
+
 /* With progress owned: runs until `until` has ended, nothing more can be done at once (deadline 0), or
  * the deadline is over. A run is touched only after a look at the state, so that nobody touches one
  * once the communicator is broken and progress has changed hands. */
@@ -81,6 +91,7 @@ static int drive(ringred_comm *c, const struct ringred_request *until, int64_t d
     struct rr_waiter w = { 0 };
     ringred_error why;
     struct ringred_request *q;
+    uint32_t moves = 0;
 
     while ((q = at_head(c)) != NULL) {
         bool moved = false;
@@ -96,6 +107,8 @@ static int drive(ringred_comm *c, const struct ringred_request *until, int64_t d
                 return rc;
         } else if (moved) {
             rr_wait_ended(c, &w);
+            if (++moves % MOVES == 0 && rc == RINGRED_PENDING && is_over(deadline_ns))
+                return deadline_ns ? RR_WAIT_OVER : RINGRED_PENDING;
         }
         if (rc == 0) {
             end_head(c, q, 0);
@@ -185,8 +198,11 @@ static int start(ringred_comm *c, const struct rr_call *call, struct ringred_req
 
     if (RR_UNLIKELY(c->forks != rr_forks()))
         return RINGRED_EFORKED;
-    if (RR_UNLIKELY(atomic_load_explicit(&c->state, memory_order_acquire) != RR_COMM_READY))
+    if (RR_UNLIKELY(atomic_load_explicit(&c->state, memory_order_acquire) != RR_COMM_READY)) {
+        if (own(c))
+            disown(c); /* peers that had no room for our last words may have now */
         return rr_comm_status(c);
+    }
     if (atomic_exchange_explicit(&c->starting, 1, memory_order_acquire))
         return RINGRED_EBUSY;
     rc = enqueue(c, call, request);
@@ -216,7 +232,7 @@ static void sleep_on_changed(ringred_comm *c, const ringred_request *q, int64_t 
     pthread_mutex_lock(&c->lock);
     atomic_fetch_add(&c->waiters, 1);
     if (atomic_load(&c->owned) && atomic_load(&q->state) == RR_REQUEST_RUNNING)
-        pthread_cond_clockwait(&c->changed, &c->lock, CLOCK_MONOTONIC, &until);
+        pthread_cond_timedwait(&c->changed, &c->lock, &until); /* of CLOCK_MONOTONIC */
     atomic_fetch_sub(&c->waiters, 1);
     pthread_mutex_unlock(&c->lock);
 }

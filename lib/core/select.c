@@ -12,15 +12,29 @@
 #define LAST_MOST (256 * KI)
 
 /* Where one way of doing it becomes faster than the other, in bytes; the tiny lane below that. */
-#define SHM_ONESHOT_MOST(n) ((n) == 2 ? 32 * KI : 8 * KI)
-#define LINK_ONESHOT_MOST(n) ((n) <= 2 ? 8 * KI : (n) <= 8 ? 16 * KI : 0)
+static size_t shm_oneshot_most(int ranks)
+{
+    return ranks == 2 ? 32 * KI : 8 * KI;
+}
+
+static size_t link_oneshot_most(int ranks)
+{
+    return ranks <= 2 ? 8 * KI : ranks <= 8 ? 16 * KI : 0;
+}
+
 #define STAR_MOST (8 * KI)
 #define DOUBLING_MOST (32 * KI)
 
 /* Bytes of a segment before it is fitted into scratch and stage. */
 #define SHM_SEGMENT (384 * KI)
-#define LINK_SEGMENT(n) (256 * KI * (size_t)(n))
-#define RING_SEGMENT(n) (256 * KI * (size_t)(n))
+#define RING_BLOCK (256 * KI)
+
+/* Links: a vector of a few MiB goes through the sockets' own buffers in one piece faster than in
+ * several, since every piece waits for all ranks; larger ones overlap better in small pieces. */
+#define LINK_WHOLE_MOST (4096 * KI)
+#define LINK_SEGMENT (1024 * KI)
+#define LINK_SEGMENT_CROWDED (512 * KI)
+#define LINK_BLOCK_LEAST (64 * KI)
 
 static bool is_possible(const ringred_comm *c, enum rr_algo algo)
 {
@@ -34,12 +48,12 @@ static enum rr_algo by_size(const ringred_comm *c, size_t bytes)
     if (n == 1)
         return RR_ALGO_COPY;
     if (c->all_local)
-        return bytes <= SHM_ONESHOT_MOST(n) ? RR_ALGO_SHM_ONESHOT : RR_ALGO_SHM_TWOSHOT;
+        return bytes <= shm_oneshot_most(n) ? RR_ALGO_SHM_ONESHOT : RR_ALGO_SHM_TWOSHOT;
     if (is_possible(c, RR_ALGO_HIERARCHICAL))
         return RR_ALGO_HIERARCHICAL;
     if (c->crowded_any && n > 2 && n <= 8 && bytes <= STAR_MOST)
         return RR_ALGO_STAR;
-    if (bytes <= LINK_ONESHOT_MOST(n))
+    if (bytes <= link_oneshot_most(n))
         return RR_ALGO_ONESHOT;
     if (n > 8 && bytes <= DOUBLING_MOST)
         return RR_ALGO_DOUBLING;
@@ -81,22 +95,27 @@ void rr_choose_init(ringred_comm *c)
     }
 }
 
-static size_t preferred_segment(const ringred_comm *c, const struct rr_plan *plan)
+static size_t preferred_segment(const ringred_comm *c, const struct rr_plan *plan, size_t bytes)
 {
-    size_t wish = (size_t)rr_setting(&c->settings, RR_SET_SEGMENT);
+    size_t wish = (size_t)rr_setting(&c->settings, RR_SET_SEGMENT), n = (size_t)c->ranks;
 
     if (wish)
         return wish < KI ? KI : wish;
     if (plan->shared)
         return SHM_SEGMENT;
-    return plan->tree ? LINK_SEGMENT(c->ranks) : RING_SEGMENT(c->ranks);
+    if (plan == c->allreduce[RR_ALGO_RING].program.plan)
+        return RING_BLOCK * n;
+    if (bytes <= LINK_WHOLE_MOST)
+        return LINK_WHOLE_MOST;
+    size_t segment = c->crowded_any ? LINK_SEGMENT_CROWDED : LINK_SEGMENT;
+    return segment < LINK_BLOCK_LEAST * n ? LINK_BLOCK_LEAST * n : segment;
 }
 
 /* The largest power-of-two part of the preferred segment that scratch and stage have room for. */
 static size_t fitted_segment(const ringred_comm *c, const struct rr_plan *plan, size_t count,
                              size_t element_bytes)
 {
-    size_t bytes = preferred_segment(c, plan);
+    size_t bytes = preferred_segment(c, plan, count * element_bytes);
 
     if (plan->shared) {
         size_t most = c->engine.shared->stage_bytes / (2 * RR_PLAN_WINDOW + 2);
@@ -119,16 +138,24 @@ enum rr_lane rr_choose_lane(const ringred_comm *c, size_t bytes)
     return (int64_t)bytes <= c->last_most ? RR_LANE_LAST : RR_LANE_NONE;
 }
 
+static struct rr_choice *choice_of(ringred_comm *c, const struct rr_call *call, size_t element_bytes)
+{
+    if (call->what == RR_ALLREDUCE)
+        return &c->allreduce[c->wish >= 0 ? (enum rr_algo)c->wish
+                                          : by_size(c, call->count * element_bytes)];
+    return call->what == RR_BROADCAST ? &c->broadcast[call->root] : &c->barrier;
+}
+
+static size_t element_bytes_of(const struct rr_call *call)
+{
+    return call->what == RR_BARRIER ? 1 : rr_type_bytes(call->type);
+}
+
 struct rr_choice *rr_choose(ringred_comm *c, const struct rr_call *call, size_t *segment)
 {
-    size_t element_bytes = call->what == RR_BARRIER ? 1 : rr_type_bytes(call->type);
-    struct rr_choice *choice = &c->barrier;
+    size_t element_bytes = element_bytes_of(call);
+    struct rr_choice *choice = choice_of(c, call, element_bytes);
 
-    if (call->what == RR_ALLREDUCE)
-        choice = &c->allreduce[c->wish >= 0 ? (enum rr_algo)c->wish
-                                            : by_size(c, call->count * element_bytes)];
-    else if (call->what == RR_BROADCAST)
-        choice = &c->broadcast[call->root];
     if (choice->count != call->count || choice->element_bytes != element_bytes || !choice->segment) {
         choice->count = call->count;
         choice->element_bytes = element_bytes;
@@ -136,4 +163,12 @@ struct rr_choice *rr_choose(ringred_comm *c, const struct rr_call *call, size_t 
     }
     *segment = choice->segment;
     return choice;
+}
+
+const struct rr_plan *rr_choice_of(ringred_comm *c, const struct rr_call *call, size_t *segment)
+{
+    const struct rr_plan *plan = choice_of(c, call, element_bytes_of(call))->program.plan;
+
+    *segment = plan ? fitted_segment(c, plan, call->count, element_bytes_of(call)) : 0;
+    return plan;
 }

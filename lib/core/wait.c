@@ -18,11 +18,24 @@
 #define HOGGED_NS 100000      /* a yield that takes longer was a bad idea */
 #define CLOCK_TURNS 8         /* turns between two readings of the clock */
 
+/* An operation that has waited for long, however its waits are cut, asks the peers what they do. */
+static void probe_if_time(ringred_comm *c, const struct rr_run *run, int64_t now)
+{
+    if (!c->probe_ns)
+        c->probe_ns = now + PROBE_NS;
+    if (now < c->probe_ns || !c->engine.links)
+        return;
+    c->engine.links->ops->probe(c->engine.links, &run->ask);
+    c->probe_ns = now + 10 * PROBE_NS;
+}
+
 /* What the peers' kernels and the host's verdict say. */
-static int look(ringred_comm *c, const struct rr_run *run, ringred_error *why)
+static int look(ringred_comm *c, const struct rr_run *run, int64_t now, ringred_error *why)
 {
     struct rr_engine *e = &c->engine;
     int peer;
+
+    probe_if_time(c, run, now);
 
     if (e->shared) {
         if (rr_shared_verdict(e->shared, why))
@@ -65,6 +78,8 @@ static int sleep_turn(ringred_comm *c, struct rr_waiter *w, struct rr_run *run, 
 
 void rr_wait_ended(ringred_comm *c, struct rr_waiter *w)
 {
+    if (w->turns == 0)
+        return;
     if (w->turns > SPIN_TURNS)
         c->vain = c->vain < 3 ? c->vain + 1 : 3;
     else if (w->turns <= SHORT_TURNS && c->vain)
@@ -98,19 +113,14 @@ int rr_wait_turn(ringred_comm *c, struct rr_waiter *w, struct rr_run *run, int64
     if (!w->since_ns) {
         w->since_ns = now;
         w->look_ns = now + LOOK_NS;
-        w->probe_ns = now + PROBE_NS;
         return RINGRED_PENDING;
     }
     if (now >= deadline_ns)
         return RR_WAIT_OVER;
-    if (now >= w->probe_ns && c->engine.links) {
-        c->engine.links->ops->probe(c->engine.links, &run->ask);
-        w->probe_ns = now + 10 * PROBE_NS;
-    }
     /* a yield that took long went to somebody with much to do: asleep, we are preferred on waking */
     bool tired = now - w->since_ns >= c->spin_ns || (!spun && passed > HOGGED_NS);
     if (now >= w->look_ns || tired) {
-        RR_TRY(look(c, run, why));
+        RR_TRY(look(c, run, now, why));
         w->look_ns = now + LOOK_NS;
     }
     if (!tired)
@@ -127,6 +137,6 @@ int rr_wait_poll(ringred_comm *c, const struct rr_run *run, ringred_error *why)
     if (now < c->look_ns)
         return RINGRED_PENDING;
     c->look_ns = now + LOOK_NS;
-    RR_TRY(look(c, run, why));
+    RR_TRY(look(c, run, now, why));
     return RINGRED_PENDING;
 }

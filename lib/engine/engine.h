@@ -72,6 +72,7 @@ struct rr_run {
     bool in_window, out_window, all_out_windows, all_in_windows;
     bool whole;                            /* all ranks have windows: the vector is one segment */
     bool straight;                         /* program order is enough: one segment, no links */
+    bool ended;                            /* last-arriver lane: this rank did the work */
     uint32_t first;                        /* steps before it have ended */
     uint32_t awaited;                      /* straight: peers of the step `first` seen already */
     uint32_t *done;                        /* these four are the engine's, lent to the active run */

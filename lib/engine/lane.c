@@ -20,7 +20,8 @@ void rr_lane_begin(struct rr_engine *e, struct rr_run *r)
     r->awaited = 0;
     page->ask[r->ask.sequence & 1] = r->ask;
     if (bytes <= RR_INLINE) {
-        memcpy(a->u.payload, r->in, bytes);
+        if (bytes)
+            memcpy(a->u.payload, r->in, bytes);
     } else {
         r->first_piece = rr_run_piece(e, bytes);
         rr_copy(s->mate[e->rank].stage + r->first_piece, r->in, bytes);

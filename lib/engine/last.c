@@ -31,7 +31,7 @@ static int work(struct rr_engine *e, struct rr_run *r, ringred_error *why)
     atomic_store_explicit(&s->host->over[r->ask.sequence & 1].counter, r->base + 1,
                           memory_order_release);
     rr_shared_published(s);
-    r->straight = true; /* ended */
+    r->ended = true;
     return 0;
 }
 
@@ -42,7 +42,7 @@ int rr_last_begin(struct rr_engine *e, struct rr_run *r, ringred_error *why)
     size_t bytes = r->count * r->element_bytes;
 
     rr_run_bind(e, r);
-    r->straight = false;
+    r->ended = false;
     r->first_piece = rr_run_piece(e, bytes);
     if (!r->in_window && bytes)
         rr_copy(s->mate[e->rank].stage + r->first_piece, r->in, bytes);
@@ -61,13 +61,15 @@ int rr_last_advance(struct rr_engine *e, struct rr_run *r, ringred_error *why)
     struct rr_shared *s = e->shared;
     size_t bytes = r->count * r->element_bytes;
 
-    (void)why;
-    if (r->straight)
+    if (r->ended)
         return 0;
     if (atomic_load_explicit(&s->host->over[r->ask.sequence & 1].counter, memory_order_acquire) <
         r->base + 1)
         return RINGRED_PENDING;
+    int by = s->host->over[r->ask.sequence & 1].by;
+    if (by < 0 || by >= e->ranks || !s->mate[by].stage)
+        return rr_fail(why, RINGRED_EWIRE, -1, 0, "the host's shared memory names a rank %d", by);
     if (!r->out_window && bytes)
-        rr_copy(r->out, s->mate[s->host->over[r->ask.sequence & 1].by].stage + r->first_piece, bytes);
+        rr_copy(r->out, s->mate[by].stage + r->first_piece, bytes);
     return 0;
 }

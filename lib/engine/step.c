@@ -62,7 +62,7 @@ static void run_reduce(const struct rr_engine *e, const struct rr_run *r, const 
     const struct rr_extent *extent = extents(r, segment);
     const struct rr_plan *plan = r->program->plan;
     const void *source[RR_REDUCE_SOURCES];
-    void *destination[RR_REDUCE_SOURCES];
+    void *destination[RR_REDUCE_SOURCES + 1]; /* everybody's output and my stage */
     struct rr_reduce job = {
         .type = r->type, .op = RINGRED_SUM, .divisor = step->flags & RR_DIVIDE ? r->divisor : 1
     };

@@ -27,6 +27,7 @@ void rr_shm_ring(struct rr_shared *s)
     struct rr_shm *m = (struct rr_shm *)s;
     const uint64_t one = 1;
 
+    atomic_thread_fence(memory_order_seq_cst); /* for callers that do not go by the sleepers */
     for (int i = 0; i < s->locals; i++) {
         int rank = s->local[i];
         if (rank == s->me || m->bell[rank] < 0 || !atomic_load(&s->mate[rank].page->asleep) ||
@@ -39,11 +40,9 @@ void rr_shm_ring(struct rr_shared *s)
 
 int rr_shared_sleep_begin(struct rr_shared *s)
 {
-    struct rr_shm *m = (struct rr_shm *)s;
-
     atomic_store(&s->mate[s->me].page->asleep, 1);
     atomic_fetch_add(&s->host->sleepers, 1);
-    if (m->fences && membarrier_call(MEMBARRIER_CMD_GLOBAL_EXPEDITED) == 0)
+    if (s->fences && membarrier_call(MEMBARRIER_CMD_GLOBAL_EXPEDITED) == 0)
         return 0;
     return RINGRED_EUNSUPPORTED;
 }

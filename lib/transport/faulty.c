@@ -27,7 +27,7 @@ struct faulty {
     struct rr_transport *links;  /* NULL: none */
     struct rr_shared *shared;    /* NULL: none */
     struct rr_transport_ops ops; /* links' own, but for send and close */
-    const struct rr_move *seen;  /* the message whose turn was counted */
+    bool *counted;               /* [ranks] the message in flight to that peer has been counted */
     uint64_t done;               /* things that peers could see */
     int faults;
     struct fault {
@@ -72,17 +72,17 @@ static int faulty_send(struct rr_transport *t, struct rr_move *m, ringred_error 
 {
     struct faulty *f = (struct faulty *)t;
 
-    if (f->seen != m) { /* a message is tried until it is out; it counts once */
+    if (!f->counted[m->peer]) { /* a message is tried until it is out; it counts once */
         enum kind kind = next(f, true);
         if (kind == DROP)
             return 0;
         if (kind == TRUNCATE)
             m->length /= 2;
-        f->seen = m;
+        f->counted[m->peer] = true;
     }
     int rc = f->links->ops->send(f->links, m, why);
     if (rc != RINGRED_PENDING)
-        f->seen = NULL;
+        f->counted[m->peer] = false;
     return rc;
 }
 
@@ -118,6 +118,12 @@ static void faulty_tell(struct rr_transport *t, const ringred_error *why)
     links->ops->tell(links, why);
 }
 
+static void faulty_flush(struct rr_transport *t)
+{
+    struct rr_transport *links = ((struct faulty *)t)->links;
+    links->ops->flush(links);
+}
+
 static void faulty_probe(struct rr_transport *t, const struct rr_ask *ask)
 {
     struct rr_transport *links = ((struct faulty *)t)->links;
@@ -141,7 +147,7 @@ static int faulty_close(struct rr_transport *t, uint64_t last, int64_t deadline_
     struct faulty *f = (struct faulty *)t;
     int rc = f->links->ops->close(f->links, last, deadline_ns);
 
-    rr_free(f);
+    rr_free(f); /* counted lies behind it */
     return rc;
 }
 
@@ -184,14 +190,14 @@ static int parse(struct faulty *f, int me, const char *text, bool links, ringred
     return 0;
 }
 
-int rr_faulty_wrap(int me, const struct rr_settings *settings, struct rr_transport **links,
-                   struct rr_shared *shared, ringred_error *why)
+int rr_faulty_wrap(int ranks, int me, const struct rr_settings *settings,
+                   struct rr_transport **links, struct rr_shared *shared, ringred_error *why)
 {
     const char *text = rr_setting_text(settings, RR_SET_FAULT);
 
     if (!*text)
         return 0;
-    struct faulty *f = rr_alloc(1, sizeof *f);
+    struct faulty *f = rr_alloc(1, sizeof *f + (size_t)ranks * sizeof *f->counted);
     if (!f)
         return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory for faults");
     int rc = parse(f, me, text, *links != NULL, why);
@@ -200,6 +206,7 @@ int rr_faulty_wrap(int me, const struct rr_settings *settings, struct rr_transpo
         return rc;
     }
     f->base.ops = &f->ops;
+    f->counted = (bool *)(f + 1);
     f->links = *links;
     f->shared = shared;
     if (shared) {
@@ -216,6 +223,7 @@ int rr_faulty_wrap(int me, const struct rr_settings *settings, struct rr_transpo
                                             .check = faulty_check,
                                             .watch = faulty_watch,
                                             .tell = faulty_tell,
+                                            .flush = faulty_flush,
                                             .probe = faulty_probe,
                                             .close = faulty_close,
                                             .explain = faulty_explain,

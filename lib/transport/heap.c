@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 struct range {
@@ -22,6 +23,7 @@ struct rr_heap {
     char *base;
     size_t bytes;
     bool owned;                 /* by a communicator */
+    uint32_t forks;             /* rr_forks() when it was made: a child must not give pages back */
     struct range *used;
     struct rr_heap *next;
 };
@@ -29,14 +31,39 @@ struct rr_heap {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the list and everything in it */
 static struct rr_heap *heaps;
 
+/* A fork while another thread holds the lock would leave it held in the child for ever. */
+static void before_fork(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+static void after_fork(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+static void watch_forks(void)
+{
+    (void)pthread_atfork(before_fork, after_fork, after_fork); /* no memory: then as without it */
+}
+
+static void lock_heaps(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, watch_forks);
+    pthread_mutex_lock(&lock);
+}
+
 static struct rr_heap *heap_add(struct rr_heap heap)
 {
     struct rr_heap *h = rr_alloc(1, sizeof *h);
 
     if (!h)
         return NULL;
-    pthread_mutex_lock(&lock);
+    lock_heaps();
     *h = heap;
+    h->forks = rr_forks();
     h->next = heaps;
     heaps = h;
     pthread_mutex_unlock(&lock);
@@ -54,28 +81,32 @@ static void heap_sweep(struct rr_heap *h)
         at = &(*at)->next;
     *at = h->next;
     munmap(h->base, h->bytes);
-    if (h->fd >= 0)
-        close(h->fd);
+    rr_fd_close(h->fd);
     rr_free(h);
 }
 
 struct rr_heap *rr_heap_new(size_t bytes)
 {
-    int fd = memfd_create("ringred-heap", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    struct rlimit most;
+    int fd;
+
+    if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < bytes)
+        return NULL; /* the attempt would raise SIGXFSZ */
+    fd = memfd_create("ringred-heap", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
     if (fd < 0)
         return NULL;
     if (ftruncate(fd, (off_t)bytes) || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL)) {
-        close(fd);
+        rr_fd_close(fd);
         return NULL;
     }
     void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     struct rr_heap *h = base == MAP_FAILED ? NULL
-                                           : heap_add((struct rr_heap){ fd, base, bytes, true, NULL, NULL });
+                                           : heap_add((struct rr_heap){ .fd = fd, .base = base, .bytes = bytes, .owned = true });
     if (!h) {
         if (base != MAP_FAILED)
             munmap(base, bytes);
-        close(fd);
+        rr_fd_close(fd);
     }
     return h;
 }
@@ -94,7 +125,7 @@ void rr_heap_release(struct rr_heap *h)
 {
     if (!h)
         return;
-    pthread_mutex_lock(&lock);
+    lock_heaps();
     h->owned = false;
     heap_sweep(h);
     pthread_mutex_unlock(&lock);
@@ -141,7 +172,7 @@ static int alloc_shared(struct rr_heap *h, size_t bytes, void **memory, ringred_
 {
     int rc = 0;
 
-    pthread_mutex_lock(&lock);
+    lock_heaps();
     struct range *r = take_range(h, bytes);
     if (!r) {
         rc = rr_fail(why, RINGRED_ENOMEM, -1, 0, "no %zu bytes left in the heap of %zu (setting heap)",
@@ -163,9 +194,9 @@ static int alloc_private(size_t bytes, void **memory, ringred_error *why)
     struct rr_heap *h = NULL;
 
     if (base != MAP_FAILED)
-        h = heap_add((struct rr_heap){ -1, base, bytes, false, NULL, NULL });
+        h = heap_add((struct rr_heap){ .fd = -1, .base = base, .bytes = bytes });
     if (h) {
-        pthread_mutex_lock(&lock);
+        lock_heaps();
         struct range *r = take_range(h, bytes);
         if (!r)
             heap_sweep(h);
@@ -197,11 +228,15 @@ int rr_heap_free(void *memory)
 {
     int rc = RINGRED_EINVAL;
 
-    pthread_mutex_lock(&lock);
+    lock_heaps();
     for (struct rr_heap *h = heaps; h && rc; h = h->next) {
         size_t at = (size_t)((char *)memory - h->base);
         if ((char *)memory < h->base || at >= h->bytes)
             continue;
+        if (h->forks != rr_forks()) {
+            rc = RINGRED_EFORKED;
+            break;
+        }
         for (struct range *r = h->used; r; r = r->next)
             if (r->at == at) {
                 drop_range(h, r);

@@ -5,6 +5,12 @@
 
 #include "transport/transport.h"
 
+#include <sys/mman.h>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* since Linux 5.14; the headers of glibc 2.28 do not have it */
+#endif
+
 struct rr_heap;
 
 struct rr_shm {
@@ -21,7 +27,6 @@ struct rr_shm {
         uint64_t offset;
         size_t bytes;
     } *last;                    /* [ranks] what touch was asked for last */
-    bool fences;                /* membarrier works: sleepers need no help from publishers */
 };
 
 #define RR_HEAP_CHUNK ((size_t)64 << 10)

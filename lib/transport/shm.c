@@ -12,6 +12,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -49,8 +50,8 @@ static int pass_fds(int socket, const int *fd, int n, int64_t deadline_ns, ringr
             return 0;
         if (errno != EAGAIN && errno != EINTR && errno != ETOOMANYREFS)
             return rr_fail(why, RINGRED_ESYSTEM, -1, errno, "cannot pass shared memory to a mate");
-        struct pollfd wait = { socket, POLLOUT, 0 };
-        int left = rr_deadline_ms(deadline_ns, 1000);
+        struct pollfd wait = { errno == ETOOMANYREFS ? -1 : socket, POLLOUT, 0 };
+        int left = rr_deadline_ms(deadline_ns, errno == ETOOMANYREFS ? 1 : 1000);
         if (!left)
             return rr_fail(why, RINGRED_ETIMEOUT, -1, 0, "a mate did not take the shared memory in time");
         (void)poll(&wait, 1, left); /* the send tells what came of it */
@@ -74,9 +75,15 @@ static int take_message(int socket, int *fd, int n, ringred_error *why)
     if (k <= 0)
         return rr_fail(why, RINGRED_EPEER, -1, k < 0 ? errno : 0, "a mate left while memory was shared");
     struct cmsghdr *c = CMSG_FIRSTHDR(&message);
-    if (!c || c->cmsg_type != SCM_RIGHTS || c->cmsg_len != CMSG_LEN(n * sizeof(int)))
+    if (!c || c->cmsg_type != SCM_RIGHTS || c->cmsg_len != CMSG_LEN(n * sizeof(int))) {
+        for (size_t at = CMSG_LEN(0); c && c->cmsg_type == SCM_RIGHTS && at < c->cmsg_len; at += sizeof(int)) {
+            int came;
+            memcpy(&came, (char *)c + at, sizeof came);
+            close(came);
+        }
         return rr_fail(why, (message.msg_flags & MSG_CTRUNC) ? RINGRED_ELIMIT : RINGRED_EWIRE, -1, 0,
                        "a mate's descriptors did not arrive: is the limit of open files too low?");
+    }
     memcpy(fd, CMSG_DATA(c), n * sizeof(int));
     return 0;
 }
@@ -109,9 +116,14 @@ static size_t whole_bytes(const struct rr_shared *s)
 
 static int make_segment(const struct rr_shared *s, ringred_error *why)
 {
-    int fd = memfd_create("ringred", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     size_t bytes = whole_bytes(s);
+    struct rlimit most;
+    int fd;
 
+    if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < bytes) /* trying would raise SIGXFSZ */
+        return rr_fail(why, RINGRED_ELIMIT, -1, EFBIG, "shared memory of %zu bytes is above the limit of "
+                       "file sizes, %llu (ulimit -f)", bytes, (unsigned long long)most.rlim_cur);
+    fd = memfd_create("ringred", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return rr_fail(why, RINGRED_ESYSTEM, -1, errno, "cannot make shared memory");
     if (ftruncate(fd, (off_t)bytes) || fallocate(fd, 0, 0, (off_t)bytes)) {
@@ -339,7 +351,7 @@ static void find_mates(struct rr_shm *m, int me, const struct rr_boot *boot)
         s->local[s->locals++] = (int16_t)r;
         m->pid[r] = rr_boot_member(boot, r)->pid;
         if (r != me)
-            m->pidfd[r] = (int)syscall(SYS_pidfd_open, m->pid[r], 0);
+            m->pidfd[r] = rr_fd_own((int)syscall(SYS_pidfd_open, m->pid[r], 0));
     }
 }
 
@@ -347,7 +359,7 @@ static int make_own(struct rr_shm *m, int *pair, ringred_error *why)
 {
     struct rr_shared *s = &m->base;
 
-    m->bell[s->me] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    m->bell[s->me] = rr_fd_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (m->bell[s->me] < 0)
         return rr_fail(why, RINGRED_ELIMIT, -1, errno, "cannot make an eventfd");
     m->heap = rr_heap_new(s->heap_bytes);
@@ -370,7 +382,7 @@ static int take_others(struct rr_shm *m, int *pair, ringred_error *why)
             continue;
         map_heap(m, rank, pair[2 * rank]);
         close(pair[2 * rank]);
-        m->bell[rank] = pair[2 * rank + 1];
+        m->bell[rank] = rr_fd_own(pair[2 * rank + 1]);
         m->touched[rank] = rr_alloc(s->heap_bytes / RR_HEAP_CHUNK / 64 + 1, sizeof(uint64_t));
         if (!m->touched[rank])
             rc = rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory");
@@ -398,7 +410,7 @@ int rr_shared_open(int ranks, int me, const struct rr_boot *boot, const int *loc
     m->base.check = shm_check;
     m->base.stage_bytes = stage_size(settings, locals);
     m->base.heap_bytes = heap_limit(settings, locals);
-    m->fences = rr_shm_fences();
+    m->base.fences = rr_shm_fences();
     find_mates(m, me, boot);
 
     rc = make_own(m, pair, why);
@@ -436,10 +448,8 @@ void rr_shared_close(struct rr_shared *s, uint64_t last)
         rr_shm_ring(s);
     }
     for (int r = 0; r < m->ranks && m->bell && m->pidfd; r++) {
-        if (m->bell[r] >= 0)
-            close(m->bell[r]);
-        if (m->pidfd[r] >= 0)
-            close(m->pidfd[r]);
+        rr_fd_close(m->bell[r]);
+        rr_fd_close(m->pidfd[r]);
         if (s->mate && s->mate[r].heap && r != s->me)
             munmap(s->mate[r].heap, s->heap_bytes);
         if (m->touched)

@@ -24,6 +24,8 @@
 #define TAIL_ROOM 2048 /* control frames that wait for their turn */
 #define ASKED 16       /* operations whose text is remembered */
 #define HUNT_NS 1000000000
+#define TELL_NS 100000000
+#define SILENCE_NS 500000000 /* between two looks for silent peers */
 
 enum link_state { LINK_DOWN, LINK_UP, LINK_LEFT, LINK_DEAD };
 
@@ -59,6 +61,7 @@ struct tcp {
     const struct rr_log *log;
     struct rr_congestion congestion;
     struct link *link;          /* [ranks] */
+    int64_t peer_timeout_ns, silence_ns; /* setting; when to look next */
     struct rr_ask asked[ASKED]; /* what this rank asked for lately, by sequence */
 };
 
@@ -155,6 +158,22 @@ static void start_frame(struct tcp *t, struct link *l, const struct rr_move *m)
     l->sending = m;
 }
 
+static int next_header(struct tcp *t, int peer, struct rr_frame *f, ringred_error *why);
+
+/* A peer takes no more. What it said before it went says more than the errno. */
+static int last_words(struct tcp *t, int peer, int system, ringred_error *why)
+{
+    struct link *l = &t->link[peer];
+    struct rr_frame f;
+
+    if (!l->framed && !l->hunt_until_ns) {
+        int rc = next_header(t, peer, &f, why);
+        if (rc < 0 && why->code != RINGRED_EPEER)
+            return rc;
+    }
+    return lost(t, peer, system, why);
+}
+
 static int tcp_send(struct rr_transport *base, struct rr_move *m, ringred_error *why)
 {
     struct tcp *t = self(base);
@@ -184,7 +203,7 @@ static int tcp_send(struct rr_transport *base, struct rr_move *m, ringred_error 
         if (k < 0 && errno == EAGAIN)
             return RINGRED_PENDING;
         if (k < 0)
-            return lost(t, m->peer, errno, why);
+            return last_words(t, m->peer, errno, why);
         l->sent += (size_t)k;
     }
     m->done = m->length;
@@ -427,12 +446,40 @@ static int tcp_recv(struct rr_transport *base, struct rr_move *m, ringred_error 
 
 /* ---- looking after peers ---- */
 
+/* Is a peer's kernel silent? Keepalive finds it on an idle link, but does not run while data waits to be
+ * acknowledged; a peer that lives and does not read still acknowledges our window probes. */
+static bool is_silent(const struct tcp *t, int peer)
+{
+    struct tcp_info info = { 0 };
+    socklen_t length = sizeof info;
+
+    if (t->peer_timeout_ns < 0 || getsockopt(t->link[peer].fd, IPPROTO_TCP, TCP_INFO, &info, &length))
+        return false;
+    return info.tcpi_unacked + info.tcpi_probes > 0 &&
+           (int64_t)info.tcpi_last_ack_recv * 1000000 > t->peer_timeout_ns;
+}
+
+static void check_silence(struct tcp *t)
+{
+    int64_t now = rr_now_ns();
+
+    if (now < t->silence_ns)
+        return;
+    t->silence_ns = now + SILENCE_NS;
+    for (int peer = 0; peer < t->ranks; peer++)
+        if (t->link[peer].state == LINK_UP && is_silent(t, peer)) {
+            t->link[peer].state = LINK_DEAD;
+            t->link[peer].system = ETIMEDOUT;
+        }
+}
+
 static int tcp_check(struct rr_transport *base, const struct rr_ask *ask, uint8_t *gone,
                      ringred_error *why)
 {
     struct tcp *t = self(base);
 
     remember(t, ask);
+    check_silence(t);
     for (int peer = 0; peer < t->ranks; peer++) {
         struct link *l = &t->link[peer];
         ringred_error seen;
@@ -482,11 +529,30 @@ static void keep_rest(struct link *l)
     if (l->sent == 0)
         return;
     l->rest = rr_alloc(1, RR_FRAME_BYTES - skip + m->length - at);
-    if (!l->rest)
-        return; /* then the peer sees the stream end; it cannot be helped */
+    if (!l->rest) { /* nothing may follow half a frame: the peer sees the stream end instead */
+        l->state = LINK_DEAD;
+        (void)shutdown(l->fd, SHUT_RDWR);
+        return;
+    }
     memcpy(l->rest, l->head + skip, RR_FRAME_BYTES - skip);
     memcpy(l->rest + RR_FRAME_BYTES - skip, (const char *)m->bytes + at, m->length - at);
     l->rest_bytes = RR_FRAME_BYTES - skip + m->length - at;
+}
+
+static bool flush_all(struct tcp *t)
+{
+    ringred_error ignored;
+    bool all = true;
+
+    for (int peer = 0; peer < t->ranks; peer++)
+        if (t->link[peer].state == LINK_UP)
+            all = flush_tail(t, peer, &ignored) != RINGRED_PENDING && all;
+    return all;
+}
+
+static void tcp_flush(struct rr_transport *base)
+{
+    (void)flush_all(self(base)); /* what is left goes with the next call, or with close */
 }
 
 static void tcp_tell(struct rr_transport *base, const ringred_error *why)
@@ -503,6 +569,9 @@ static void tcp_tell(struct rr_transport *base, const ringred_error *why)
         l->spilled = 0; /* the buffer that a receive was posted with may go away, too */
         queue_control(t, peer, &f, payload);
     }
+    int64_t until = rr_now_ns() + TELL_NS;
+    while (!flush_all(t) && rr_now_ns() < until)
+        (void)poll(NULL, 0, 1); /* a peer that is stuck in a receive of ours takes it at once */
 }
 
 static void tcp_probe(struct rr_transport *base, const struct rr_ask *ask)
@@ -544,9 +613,12 @@ static int tcp_close(struct rr_transport *base, uint64_t last, int64_t deadline_
     struct rr_frame bye = { .kind = RR_FRAME_BYE, .ask.sequence = last };
     int rc = 0;
 
-    for (int peer = 0; peer < t->ranks; peer++)
+    for (int peer = 0; peer < t->ranks; peer++) {
+        if (t->link[peer].sending)
+            keep_rest(&t->link[peer]); /* an operation was in flight: its frame goes first */
         if (t->link[peer].fd >= 0)
             queue_control(t, peer, &bye, "");
+    }
     for (int peer = 0; peer < t->ranks; peer++) {
         struct link *l = &t->link[peer];
         if (l->fd < 0)
@@ -565,7 +637,7 @@ static int tcp_close(struct rr_transport *base, uint64_t last, int64_t deadline_
             struct pollfd wait = { l->fd, (short)(POLLIN | (l->tail_bytes ? POLLOUT : 0)), 0 };
             (void)poll(&wait, 1, 1); /* acknowledgements raise no event: look again each ms */
         }
-        close(l->fd);
+        rr_fd_close(l->fd);
         rr_free(l->rest);
     }
     rr_free(t->link);
@@ -596,6 +668,7 @@ static const struct rr_transport_ops tcp_ops = {
     .check = tcp_check,
     .watch = tcp_watch,
     .tell = tcp_tell,
+    .flush = tcp_flush,
     .probe = tcp_probe,
     .close = tcp_close,
     .explain = tcp_explain,
@@ -607,8 +680,9 @@ static void set_options(int fd, int64_t peer_timeout_ns)
     int on = 1, interval = peer_timeout_ns < 0 ? 0 : (int)(peer_timeout_ns / 1000000000 / 6);
 
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    if (interval < 1)
+    if (peer_timeout_ns < 0)
         return;
+    interval = interval < 1 ? 1 : interval;
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &interval, sizeof interval);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
@@ -632,11 +706,12 @@ int rr_tcp_open(int ranks, int me, const int *fd, const struct rr_congestion *co
         return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory for %d links", ranks);
     }
     *t = (struct tcp){ .base = { &tcp_ops }, .ranks = ranks, .me = me, .log = log, .link = link,
-                       .congestion = *congestion };
+                       .congestion = *congestion,
+                       .peer_timeout_ns = rr_setting(settings, RR_SET_PEER_TIMEOUT) };
     for (int peer = 0; peer < ranks; peer++) {
-        link[peer].fd = fd[peer];
+        link[peer].fd = rr_fd_own(fd[peer]);
         link[peer].state = fd[peer] >= 0 ? LINK_UP : LINK_DOWN;
-        if (fd[peer] < 0)
+        if (link[peer].fd < 0) /* no link; or no memory, then it is as good as dead */
             continue;
         set_options(fd[peer], rr_setting(settings, RR_SET_PEER_TIMEOUT));
         rr_congestion_apply(fd[peer], congestion);

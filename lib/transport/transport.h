@@ -54,8 +54,10 @@ struct rr_transport_ops {
     int (*check)(struct rr_transport *t, const struct rr_ask *ask, uint8_t *gone, ringred_error *why);
     /* Puts everything that can end a wait into an epoll set, once, edge-triggered. */
     int (*watch)(struct rr_transport *t, int epoll, ringred_error *why);
-    /* Queues to every peer: the communicator is broken, and why. Never blocks. */
+    /* Says to every peer: the communicator is broken, and why. Nothing of a move in flight is touched
+     * afterwards. Takes a tenth of a second at most; flush goes on with what peers had no room for. */
     void (*tell)(struct rr_transport *t, const ringred_error *why);
+    void (*flush)(struct rr_transport *t);
     /* Queues to every peer: my operation has waited for long, compare it with yours. */
     void (*probe)(struct rr_transport *t, const struct rr_ask *ask);
     /* Goodbye after operation `last`, half-close, drain until the deadline; frees. */
@@ -124,7 +126,6 @@ struct rr_host_page {
     _Alignas(2 * RR_LINE) _Atomic uint64_t arrived; /* last-arriver lane: arrivals ever */
     _Alignas(2 * RR_LINE) _Atomic uint32_t sleepers; /* ranks whose asleep is set, or about to be */
     _Alignas(2 * RR_LINE) _Atomic uint32_t verdict; /* 0 none, 1 being written, 2 there */
-    int32_t verdict_by;
     ringred_error why;
 };
 
@@ -139,6 +140,7 @@ struct rr_shared {
     int16_t *local;                       /* the ranks of this host, ascending */
     int locals, me;
     size_t stage_bytes, heap_bytes;
+    bool fences;                          /* sleepers can make every mate pass a fence (doorbell.c) */
     bool windows;                         /* every mate reaches every heap; else all buffers are ordinary */
     /* 1 for the ranks whose process has ended; cheap, but a system call. */
     void (*check)(struct rr_shared *s, uint8_t *gone);
@@ -184,8 +186,8 @@ int rr_shared_open(int ranks, int me, const struct rr_boot *boot, const int *loc
 void rr_shared_close(struct rr_shared *s, uint64_t last); /* last operation, told to the mates */
 
 /* Puts the faults of the setting fault between the engine and both kinds of transport (faulty.c). */
-int rr_faulty_wrap(int me, const struct rr_settings *settings, struct rr_transport **links,
-                   struct rr_shared *shared, ringred_error *why);
+int rr_faulty_wrap(int ranks, int me, const struct rr_settings *settings,
+                   struct rr_transport **links, struct rr_shared *shared, ringred_error *why);
 
 /* ringred_alloc memory: a heap of this process that its mates reach. s NULL: private memory. */
 int rr_heap_alloc(struct rr_shared *s, size_t bytes, void **memory, ringred_error *why);

@@ -70,7 +70,7 @@ static void finish(ringred_comm *comm, struct flight *f, struct numbers_random *
         break;
     case 1:
         rc = ringred_wait(f->request, 0);
-        if (rc == RINGRED_ETIMEOUT) /* it goes on */
+        if (rc == RINGRED_PENDING) /* it goes on */
             rc = ringred_wait(f->request, 20 * RINGRED_SECOND);
         break;
     default:

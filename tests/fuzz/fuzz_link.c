@@ -71,7 +71,7 @@ static bool target_open(struct target *t, size_t length, int fd)
 {
     static struct rr_settings settings;
     static const char *const arguments[] = { "tcp_congestion=system", NULL };
-    static const int16_t group[2] = { 0, 1 };
+    static const struct rr_congestion none = { "", "" };
     const int fds[2] = { -1, fd };
     ringred_error why;
 
@@ -81,7 +81,7 @@ static bool target_open(struct target *t, size_t length, int fd)
     t->m.length = length;
     if (!rr_setting_text(&settings, RR_SET_TCP_CONGESTION)[0])
         must(rr_settings_load(&settings, arguments, &why) == 0);
-    if (rr_tcp_open(2, 0, fds, group, &settings, NULL, &t->links, &why) < 0) {
+    if (rr_tcp_open(2, 0, fds, &none, &settings, NULL, &t->links, &why) < 0) {
         free(t->room);
         return false;
     }

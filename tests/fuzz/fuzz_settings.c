@@ -76,7 +76,7 @@ static void inject(const char *text, bool linked)
     must(s != NULL);
     int rc = rr_settings_set(s, "fault", text, "argument", &why);
     if (rc == 0)
-        rc = rr_faulty_wrap(0, s, &links, &shared, &why);
+        rc = rr_faulty_wrap(2, 0, s, &links, &shared, &why);
     if (rc != 0)
         check_refusal(rc, &why);
     else if (linked)

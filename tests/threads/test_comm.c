@@ -101,7 +101,7 @@ static void *wait_for_some(void *argument)
             while ((rc = ringred_test(f->request[i])) == RINGRED_PENDING)
                 sched_yield();
         else if (i % 3 == 1)
-            while ((rc = ringred_wait(f->request[i], 100000)) == RINGRED_ETIMEOUT)
+            while ((rc = ringred_wait(f->request[i], 100000)) == RINGRED_PENDING)
                 ;
         else
             rc = ringred_wait(f->request[i], RINGRED_FOREVER);
