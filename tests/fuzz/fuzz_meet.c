@@ -40,14 +40,14 @@ static void prepare(struct room *m, bool root, int fd)
     for (int i = 0; i < b->lines; i++)
         rr_line_init(&m->line[i], -1, i < RANKS ? i : -1);
     rr_line_init(&m->line[root ? 1 : 0], fd, root ? 1 : 0);
-    struct rr_exchange x = { .up = RR_FRAME_JOIN,
-                             .down = RR_FRAME_TABLE,
-                             .ups = m->joins,
-                             .mine = m->joins,
-                             .answer = m->table,
-                             .up_bytes = RR_JOIN_BYTES,
-                             .down_bytes = TABLE };
-    rr_exchange_begin(b, &x);
+    struct rr_gathering x = { .up = RR_NOTE_JOIN,
+                              .down = RR_NOTE_TABLE,
+                              .ups = m->joins,
+                              .mine = m->joins,
+                              .answer = m->table,
+                              .up_bytes = RR_JOIN_BYTES,
+                              .down_bytes = TABLE };
+    rr_gathering_begin(b, &x);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
@@ -110,17 +110,17 @@ size_t fuzz_seed(int which, uint8_t *to, size_t room)
     switch (which) {
     case 0:
         rr_join_write(&j, body);
-        return n + frame(to + n, RR_FRAME_JOIN, 1, body, RR_JOIN_BYTES);
+        return n + frame(to + n, RR_NOTE_JOIN, 1, body, RR_JOIN_BYTES);
     case 1:
         for (int r = 0; r < RANKS; r++)
             rr_entry_write(&j.entry, body + RR_JOB_BYTES + r * RR_ENTRY_BYTES);
-        n += frame(to + n, RR_FRAME_HERE, 1, NULL, 0);
-        return n + frame(to + n, RR_FRAME_TABLE, 1, body, TABLE);
+        n += frame(to + n, RR_NOTE_HERE, 1, NULL, 0);
+        return n + frame(to + n, RR_NOTE_TABLE, 1, body, TABLE);
     case 2:
     case 3:
         rr_fail_write(&why, body);
-        n += frame(to + n, RR_FRAME_UP, 2, NULL, 0);
-        return n + frame(to + n, RR_FRAME_FAIL, 0, body, RR_FAIL_BYTES);
+        n += frame(to + n, RR_NOTE_UP, 2, NULL, 0);
+        return n + frame(to + n, RR_NOTE_FAIL, 0, body, RR_FAIL_BYTES);
     default:
         return 0;
     }
