@@ -142,6 +142,8 @@ int rr_fail_read(const unsigned char *from, size_t bytes, ringred_error *why)
     for (char *c = why->text; *c; c++)
         if ((unsigned char)*c < ' ')
             *c = '?'; /* it may end up on a terminal */
+    if (why->rank < -1 || why->rank >= RR_RANKS_MOST)
+        why->rank = -1;
     if (r.bad || why->code >= 0 || why->code < -999)
         return rr_fail(why, RINGRED_EWIRE, -1, 0, "a peer told of a failure that is none");
     return why->code;

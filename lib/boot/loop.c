@@ -102,13 +102,12 @@ static int whole(struct rr_boot *b, struct rr_line *l, ringred_error *why)
 
 static int ended(struct rr_boot *b, struct rr_line *l, ringred_error *why)
 {
-    bool was_in = l->joined && !l->left;
     int r = l->rank, system = l->system;
 
     rr_line_close(l);
     if (l->left && (!b->x.active || b->x.done || (l->answered && !l->sending)))
         return 0;              /* it has what it came for, and so have we */
-    if (!was_in && !l->left) { /* not counted yet: whoever dialled may dial again */
+    if (!l->joined && (b->is_root || !l->left)) { /* not counted: whoever dialled may dial again */
         if (!b->is_root)
             rr_dial_again(&b->dial[0]);
         return 0;

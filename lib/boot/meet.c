@@ -129,6 +129,14 @@ void rr_meet_admit(void *boot, int fd, int rank)
     close(fd); /* it comes again */
 }
 
+static int no_such_rank(const struct rr_boot *b, int rank, const struct rr_entry *e,
+                        ringred_error *why)
+{
+    return rr_fail(why, RINGRED_ECONFIG, -1, 0,
+                   "%s (pid %d) came as rank %d, but the %d ranks of this job are 0 to %d",
+                   e->member.name, e->member.pid, rank, b->size, b->size - 1);
+}
+
 static int twice(const struct rr_entry *a, const struct rr_entry *c, int rank, ringred_error *why)
 {
     return rr_fail(why, RINGRED_ECONFIG, rank, 0,
@@ -141,8 +149,11 @@ static int settle(struct rr_boot *b, struct rr_line *spare, const struct rr_join
                   ringred_error *why)
 {
     int r = spare->rank;
-    struct rr_line *l = &b->line[r];
+    struct rr_line *l;
 
+    if (r < 0 || r >= b->size)
+        return no_such_rank(b, r, &j->entry, why);
+    l = &b->line[r];
     if (r == 0)
         return twice(&b->entry[0], &j->entry, 0, why);
     if (l->fd >= 0 && l->joined && !line_has_ended(l))
