@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of the boot room share: the poll set, the gate (who comes), the dial (whom to
- * reach), the line (frames to and from the root), and the boot object that holds them. */
+ * reach), the line (notes to and from the root), and the boot object that holds them. */
 #ifndef RR_BOOT_INSIDE_H
 #define RR_BOOT_INSIDE_H
 
@@ -84,22 +84,22 @@ void rr_dial_story(const struct rr_dial *d, struct rr_text *t);    /* "10.0.0.1:
 void rr_dial_again(struct rr_dial *d);                             /* the one reached was no use */
 void rr_dial_drop(struct rr_dial *d);
 
-/* ---- line: frames between a rank and the root, on a proved connection ---- */
+/* ---- line: notes between a rank and the root, on a proved connection ---- */
 
-enum rr_frame_kind {
-    RR_FRAME_JOIN = 1, /* to the root: who I am */
-    RR_FRAME_HERE,     /* from the root: counted; from now on its silence is its death */
-    RR_FRAME_TABLE,    /* from the root: who all are */
-    RR_FRAME_UP,       /* to the root: my part of an exchange */
-    RR_FRAME_DOWN,     /* from the root: everybody's */
-    RR_FRAME_FAIL,     /* either way: it has failed, and why */
-    RR_FRAME_BYE,      /* either way: done, nothing has failed */
+enum rr_note_kind {
+    RR_NOTE_JOIN = 1, /* to the root: who I am */
+    RR_NOTE_HERE,     /* from the root: counted; from now on its silence is its death */
+    RR_NOTE_TABLE,    /* from the root: who all are */
+    RR_NOTE_UP,       /* to the root: my part of an exchange */
+    RR_NOTE_DOWN,     /* from the root: everybody's */
+    RR_NOTE_FAIL,     /* either way: it has failed, and why */
+    RR_NOTE_BYE,      /* either way: done, nothing has failed */
 };
 
-#define RR_FRAME_HEAD 16 /* kind 4, step 4, bytes 8 */
+#define RR_NOTE_HEAD  16 /* kind 4, step 4, bytes 8 */
 #define RR_FAIL_BYTES 504
 
-struct rr_frame {
+struct rr_note {
     uint32_t kind, step;
     uint64_t bytes;
 };
@@ -119,12 +119,12 @@ struct rr_line {
     bool heard;    /* root, after a failure: has come at all */
     bool answered; /* root: has been sent the answer of the exchange in hand */
     int system;    /* errno that ended it, 0: closed by the other end */
-    unsigned char head[RR_FRAME_HEAD];
+    unsigned char head[RR_NOTE_HEAD];
     size_t head_done, body_done;
-    struct rr_frame in;
+    struct rr_note in;
     unsigned char *body;
     unsigned char fail[RR_FAIL_BYTES];
-    unsigned char out_head[RR_FRAME_HEAD];
+    unsigned char out_head[RR_NOTE_HEAD];
     const unsigned char *out;
     size_t out_bytes, out_done;
     bool sending;
@@ -134,9 +134,9 @@ void rr_line_init(struct rr_line *l, int fd, int rank);
 void rr_line_close(struct rr_line *l);
 enum rr_line_news rr_line_read(struct rr_line *l);
 bool rr_line_wants_input(const struct rr_line *l);
-void rr_line_next(struct rr_line *l); /* the frame is used up */
-/* The body is borrowed until it is sent. Only one frame at a time. */
-void rr_line_send(struct rr_line *l, enum rr_frame_kind kind, uint32_t step, const void *body,
+void rr_line_next(struct rr_line *l); /* the note is used up */
+/* The body is borrowed until it is sent. Only one note at a time. */
+void rr_line_send(struct rr_line *l, enum rr_note_kind kind, uint32_t step, const void *body,
                   size_t bytes);
 int rr_line_write(struct rr_line *l); /* 0: nothing left, PENDING, < 0: the line ended */
 
@@ -197,8 +197,8 @@ struct rr_boot {
     ringred_error failure; /* code 0: none */
     int *fd;               /* where proved data and local connections go while wiring */
     const uint8_t *want;
-    struct rr_exchange { /* everybody's part to the root, and its answer to all */
-        enum rr_frame_kind up, down;
+    struct rr_gathering { /* everybody's part to the root, and its answer to all */
+        enum rr_note_kind up, down;
         const void *mine;
         unsigned char *ups; /* root: room for up_bytes of each line */
         void *answer;       /* root: what to send down; others: where it goes */
@@ -214,8 +214,8 @@ int rr_boot_turn(struct rr_boot *b); /* waits for anything to happen, and handle
  * over. */
 int rr_boot_loop(struct rr_boot *b, bool (*done)(const struct rr_boot *b),
                  int (*expired)(struct rr_boot *b, ringred_error *why), int64_t deadline_ns);
-void rr_exchange_begin(struct rr_boot *b, const struct rr_exchange *x);
-bool rr_exchange_is_done(const struct rr_boot *b);
+void rr_gathering_begin(struct rr_boot *b, const struct rr_gathering *x);
+bool rr_gathering_is_done(const struct rr_boot *b);
 /* Remembers the first failure and tells the others of it. Returns its code. */
 int rr_boot_fail(struct rr_boot *b, const ringred_error *failure);
 int rr_system_code(int system); /* of a failed system call: ELIMIT, ENOMEM, else ESYSTEM */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The line: frames between a rank and the root, over a connection that has been proved; and the
- * forms of what they carry. Whoever reads a frame decides whether its kind and length are what it
+/* The line: notes between a rank and the root, over a connection that has been proved; and the
+ * forms of what they carry. Whoever reads a note decides whether its kind and length are what it
  * waits for. */
 #include "boot/inside.h"
 
@@ -51,15 +51,15 @@ static enum rr_line_news fill(struct rr_line *l, unsigned char *to, size_t bytes
 
 enum rr_line_news rr_line_read(struct rr_line *l)
 {
-    enum rr_line_news news = fill(l, l->head, RR_FRAME_HEAD, &l->head_done, RR_LINE_HEADED);
-    struct rr_reader r = { l->head, l->head + RR_FRAME_HEAD, false };
+    enum rr_line_news news = fill(l, l->head, RR_NOTE_HEAD, &l->head_done, RR_LINE_HEADED);
+    struct rr_reader r = { l->head, l->head + RR_NOTE_HEAD, false };
 
     if (news != RR_LINE_HEADED)
         return news;
     l->in.kind = rr_read_u32(&r);
     l->in.step = rr_read_u32(&r);
     l->in.bytes = rr_read_u64(&r);
-    if (l->in.kind == RR_FRAME_FAIL && l->in.bytes == RR_FAIL_BYTES)
+    if (l->in.kind == RR_NOTE_FAIL && l->in.bytes == RR_FAIL_BYTES)
         l->body = l->fail;
     if (!l->body && l->in.bytes)
         return RR_LINE_HEADED;
@@ -68,7 +68,7 @@ enum rr_line_news rr_line_read(struct rr_line *l)
 
 bool rr_line_wants_input(const struct rr_line *l)
 {
-    return l->head_done < RR_FRAME_HEAD || (l->body && l->body_done < l->in.bytes);
+    return l->head_done < RR_NOTE_HEAD || (l->body && l->body_done < l->in.bytes);
 }
 
 void rr_line_next(struct rr_line *l)
@@ -79,7 +79,7 @@ void rr_line_next(struct rr_line *l)
 
 /* ---- writing ---- */
 
-void rr_line_send(struct rr_line *l, enum rr_frame_kind kind, uint32_t step, const void *body,
+void rr_line_send(struct rr_line *l, enum rr_note_kind kind, uint32_t step, const void *body,
                   size_t bytes)
 {
     uint32_t k = kind;
@@ -96,12 +96,11 @@ void rr_line_send(struct rr_line *l, enum rr_frame_kind kind, uint32_t step, con
 
 int rr_line_write(struct rr_line *l)
 {
-    while (l->sending && l->out_done < RR_FRAME_HEAD + l->out_bytes) {
-        bool head = l->out_done < RR_FRAME_HEAD;
+    while (l->sending && l->out_done < RR_NOTE_HEAD + l->out_bytes) {
+        bool head = l->out_done < RR_NOTE_HEAD;
         const unsigned char *at =
-            head ? l->out_head + l->out_done : l->out + (l->out_done - RR_FRAME_HEAD);
-        size_t left =
-            head ? RR_FRAME_HEAD - l->out_done : RR_FRAME_HEAD + l->out_bytes - l->out_done;
+            head ? l->out_head + l->out_done : l->out + (l->out_done - RR_NOTE_HEAD);
+        size_t left = head ? RR_NOTE_HEAD - l->out_done : RR_NOTE_HEAD + l->out_bytes - l->out_done;
         ssize_t n = send(l->fd, at, left, MSG_NOSIGNAL | (head && l->out_bytes ? MSG_MORE : 0));
         if (n < 0 && errno == EINTR)
             continue;
@@ -143,6 +142,8 @@ int rr_fail_read(const unsigned char *from, size_t bytes, ringred_error *why)
     for (char *c = why->text; *c; c++)
         if ((unsigned char)*c < ' ')
             *c = '?'; /* it may end up on a terminal */
+    if (why->rank < -1 || why->rank >= RR_RANKS_MOST)
+        why->rank = -1;
     if (r.bad || why->code >= 0 || why->code < -999)
         return rr_fail(why, RINGRED_EWIRE, -1, 0, "a peer told of a failure that is none");
     return why->code;

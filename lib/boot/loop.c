@@ -13,7 +13,7 @@
 
 /* ---- exchanges ---- */
 
-void rr_exchange_begin(struct rr_boot *b, const struct rr_exchange *x)
+void rr_gathering_begin(struct rr_boot *b, const struct rr_gathering *x)
 {
     b->step++;
     b->x = *x;
@@ -25,7 +25,7 @@ void rr_exchange_begin(struct rr_boot *b, const struct rr_exchange *x)
         rr_line_send(&b->line[0], x->up, b->step, x->mine, x->up_bytes);
 }
 
-bool rr_exchange_is_done(const struct rr_boot *b)
+bool rr_gathering_is_done(const struct rr_boot *b)
 {
     return b->x.done;
 }
@@ -48,24 +48,24 @@ static void answer(struct rr_boot *b)
     b->x.done = done;
 }
 
-/* ---- frames ---- */
+/* ---- notes ---- */
 
 static size_t index_of(const struct rr_boot *b, const struct rr_line *l)
 {
     return (size_t)(l - b->line);
 }
 
-/* 1: the frame of this head is due now. 0: in a later call. < 0: never. */
+/* 1: the note of this head is due now. 0: in a later call. < 0: never. */
 static int is_due(const struct rr_boot *b, const struct rr_line *l, ringred_error *why)
 {
-    enum rr_frame_kind kind = b->is_root ? b->x.up : b->x.down;
+    enum rr_note_kind kind = b->is_root ? b->x.up : b->x.down;
     size_t bytes = b->is_root ? b->x.up_bytes : b->x.down_bytes;
-    uint32_t later = b->is_root ? RR_FRAME_UP : RR_FRAME_DOWN;
+    uint32_t later = b->is_root ? RR_NOTE_UP : RR_NOTE_DOWN;
 
-    if (l->in.kind == RR_FRAME_FAIL && l->in.bytes == RR_FAIL_BYTES)
+    if (l->in.kind == RR_NOTE_FAIL && l->in.bytes == RR_FAIL_BYTES)
         return 1;
     if (l->in.bytes == 0 &&
-        (l->in.kind == RR_FRAME_BYE || (l->in.kind == RR_FRAME_HERE && !b->is_root)))
+        (l->in.kind == RR_NOTE_BYE || (l->in.kind == RR_NOTE_HERE && !b->is_root)))
         return 1;
     if (b->x.active && l->in.kind == kind && l->in.step == b->step && l->in.bytes == bytes)
         return 1;
@@ -73,25 +73,25 @@ static int is_due(const struct rr_boot *b, const struct rr_line *l, ringred_erro
         return 0;
     return rr_fail(why, RINGRED_EWIRE, l->rank, 0,
                    "rank %d sent something that was not due while the communicator was being made "
-                   "(frame %u of step %u instead of %u, %llu bytes)",
+                   "(note %u of step %u instead of %u, %llu bytes)",
                    l->rank, l->in.kind, l->in.step, b->step, (unsigned long long)l->in.bytes);
 }
 
 static int whole(struct rr_boot *b, struct rr_line *l, ringred_error *why)
 {
     switch (l->in.kind) {
-    case RR_FRAME_FAIL:
+    case RR_NOTE_FAIL:
         return rr_fail_read(l->fail, RR_FAIL_BYTES, why);
-    case RR_FRAME_BYE:
+    case RR_NOTE_BYE:
         l->left = true;
         return 0;
-    case RR_FRAME_HERE:
+    case RR_NOTE_HERE:
         l->joined = true;
         rr_log(b->log, RINGRED_LOG_TRACE, "rank 0 at %s has counted this rank", b->where);
         return 0;
-    case RR_FRAME_JOIN:
+    case RR_NOTE_JOIN:
         return rr_meet_joined(b, l, why);
-    case RR_FRAME_UP:
+    case RR_NOTE_UP:
         b->x.answering = ++b->x.got == b->size;
         return 0;
     default:
@@ -102,13 +102,12 @@ static int whole(struct rr_boot *b, struct rr_line *l, ringred_error *why)
 
 static int ended(struct rr_boot *b, struct rr_line *l, ringred_error *why)
 {
-    bool was_in = l->joined && !l->left;
     int r = l->rank, system = l->system;
 
     rr_line_close(l);
     if (l->left && (!b->x.active || b->x.done || (l->answered && !l->sending)))
         return 0;              /* it has what it came for, and so have we */
-    if (!was_in && !l->left) { /* not counted yet: whoever dialled may dial again */
+    if (!l->joined && (b->is_root || !l->left)) { /* not counted: whoever dialled may dial again */
         if (!b->is_root)
             rr_dial_again(&b->dial[0]);
         return 0;
@@ -193,7 +192,7 @@ static int dials_turn(struct rr_boot *b)
     return 0;
 }
 
-/* Frames that came before they were due. 1: that moved something. */
+/* Notes that came before they were due. 1: that moved something. */
 static int take_parked(struct rr_boot *b, ringred_error *why)
 {
     int got = b->x.got;
@@ -281,7 +280,7 @@ static void tell_line(struct rr_line *l, unsigned char *frame, const ringred_err
     }
     if (!l->sending && !*told) {
         rr_fail_write(failure, frame);
-        rr_line_send(l, RR_FRAME_FAIL, 0, frame, RR_FAIL_BYTES);
+        rr_line_send(l, RR_NOTE_FAIL, 0, frame, RR_FAIL_BYTES);
         *told = true;
         if (rr_line_write(l) < 0) {
             rr_line_close(l);

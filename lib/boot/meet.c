@@ -129,6 +129,14 @@ void rr_meet_admit(void *boot, int fd, int rank)
     close(fd); /* it comes again */
 }
 
+static int no_such_rank(const struct rr_boot *b, int rank, const struct rr_entry *e,
+                        ringred_error *why)
+{
+    return rr_fail(why, RINGRED_ECONFIG, -1, 0,
+                   "%s (pid %d) came as rank %d, but the %d ranks of this job are 0 to %d",
+                   e->member.name, e->member.pid, rank, b->size, b->size - 1);
+}
+
 static int twice(const struct rr_entry *a, const struct rr_entry *c, int rank, ringred_error *why)
 {
     return rr_fail(why, RINGRED_ECONFIG, rank, 0,
@@ -141,8 +149,11 @@ static int settle(struct rr_boot *b, struct rr_line *spare, const struct rr_join
                   ringred_error *why)
 {
     int r = spare->rank;
-    struct rr_line *l = &b->line[r];
+    struct rr_line *l;
 
+    if (r < 0 || r >= b->size)
+        return no_such_rank(b, r, &j->entry, why);
+    l = &b->line[r];
     if (r == 0)
         return twice(&b->entry[0], &j->entry, 0, why);
     if (l->fd >= 0 && l->joined && !line_has_ended(l))
@@ -222,7 +233,7 @@ int rr_meet_joined(struct rr_boot *b, struct rr_line *l, ringred_error *why)
         int64_t its = rr_deadline((int64_t)j.left_ms * 1000000);
         b->deadline_ns = its < b->deadline_ns ? its : b->deadline_ns;
     }
-    rr_line_send(l, RR_FRAME_HERE, b->step, NULL, 0);
+    rr_line_send(l, RR_NOTE_HERE, b->step, NULL, 0);
     rr_log(b->log, RINGRED_LOG_TRACE, "rank %d is here: %s, pid %d (%d of %d)", r,
            j.entry.member.name, j.entry.member.pid, b->x.got, b->size);
     if (b->x.got == b->size)
@@ -436,7 +447,7 @@ int rr_meet_dialled(struct rr_boot *b, struct rr_dial *d)
 static int meet_as_root(struct rr_boot *b)
 {
     b->meet->open = true;
-    int rc = rr_boot_loop(b, rr_exchange_is_done, missing, b->deadline_ns);
+    int rc = rr_boot_loop(b, rr_gathering_is_done, missing, b->deadline_ns);
     b->meet->open = false;
     for (int i = b->size; i < b->lines; i++)
         rr_line_close(&b->line[i]);
@@ -464,7 +475,7 @@ static int meet_as_other(struct rr_boot *b)
         until = rr_deadline(CHALLENGE_NS) < until ? rr_deadline(CHALLENGE_NS) : until;
     rc = rr_boot_loop(b, is_counted, no_root, until);
     if (rc == 0) /* the root's word on who is missing is better than mine */
-        rc = rr_boot_loop(b, rr_exchange_is_done, no_root,
+        rc = rr_boot_loop(b, rr_gathering_is_done, no_root,
                           b->deadline_ns == INT64_MAX ? INT64_MAX : b->deadline_ns + GRACE_NS);
     rr_dial_drop(&b->dial[0]);
     b->dials = 0;
@@ -485,14 +496,14 @@ static int meet(struct rr_boot *b, ringred_error *why)
 
     if (!room)
         return no_memory(b, why);
-    struct rr_exchange x = { .up = RR_FRAME_JOIN,
-                             .down = RR_FRAME_TABLE,
-                             .ups = room + table,
-                             .mine = room + table,
-                             .answer = room,
-                             .up_bytes = RR_JOIN_BYTES,
-                             .down_bytes = table };
-    rr_exchange_begin(b, &x);
+    struct rr_gathering x = { .up = RR_NOTE_JOIN,
+                              .down = RR_NOTE_TABLE,
+                              .ups = room + table,
+                              .mine = room + table,
+                              .answer = room,
+                              .up_bytes = RR_JOIN_BYTES,
+                              .down_bytes = table };
+    rr_gathering_begin(b, &x);
     rc = b->is_root ? meet_as_root(b) : meet_as_other(b);
     memset(&b->x, 0, sizeof b->x);
     rr_free(room);
@@ -581,13 +592,13 @@ static int unanswered(struct rr_boot *b, ringred_error *why)
 int rr_boot_allgather(struct rr_boot *b, const void *mine, size_t bytes, void *all,
                       ringred_error *why)
 {
-    struct rr_exchange x = { .up = RR_FRAME_UP,
-                             .down = RR_FRAME_DOWN,
-                             .mine = mine,
-                             .ups = all,
-                             .answer = all,
-                             .up_bytes = bytes,
-                             .down_bytes = bytes * (size_t)b->size };
+    struct rr_gathering x = { .up = RR_NOTE_UP,
+                              .down = RR_NOTE_DOWN,
+                              .mine = mine,
+                              .ups = all,
+                              .answer = all,
+                              .up_bytes = bytes,
+                              .down_bytes = bytes * (size_t)b->size };
     int rc = b->failure.code;
 
     if (rc == 0 && (b->size == 1 || b->is_root) && bytes)
@@ -595,8 +606,8 @@ int rr_boot_allgather(struct rr_boot *b, const void *mine, size_t bytes, void *a
     if (rc == 0 && b->size > 1) {
         int64_t until =
             b->is_root || b->deadline_ns == INT64_MAX ? b->deadline_ns : b->deadline_ns + GRACE_NS;
-        rr_exchange_begin(b, &x);
-        rc = rr_boot_loop(b, rr_exchange_is_done, unanswered, until);
+        rr_gathering_begin(b, &x);
+        rc = rr_boot_loop(b, rr_gathering_is_done, unanswered, until);
         memset(&b->x, 0, sizeof b->x);
     }
     if (rc < 0 && why)
@@ -610,7 +621,7 @@ void rr_boot_close(struct rr_boot *b)
         return;
     for (int i = 0; b->line && i < b->lines; i++) {
         if (b->line[i].fd >= 0 && !b->failure.code) {
-            rr_line_send(&b->line[i], RR_FRAME_BYE, 0, NULL, 0);
+            rr_line_send(&b->line[i], RR_NOTE_BYE, 0, NULL, 0);
             (void)rr_line_write(&b->line[i]); /* whoever is still there will see the end anyway */
         }
         rr_line_close(&b->line[i]);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A rendezvous with a peer that has proved itself and then says anything. Byte 0: whether ours is
- * the root; the rest is what the peer says. Whatever it is, the set-up ends or waits; it does no
- * harm. */
+ * the root, and as which rank the peer came to it; the rest is what the peer says. Whatever it is,
+ * the set-up ends or waits; it does no harm. */
 #include "fuzz.h"
 
 #include "boot/inside.h"
@@ -24,7 +24,10 @@ struct room {
     struct rr_dial dial[RANKS];
 };
 
-static void prepare(struct room *m, bool root, int fd)
+/* As whom a peer may prove itself: its claim is any number. */
+static const int claims[] = { 1, 2, 0, RANKS, -1, -5, 2000000, INT32_MAX, INT32_MIN };
+
+static void prepare(struct room *m, bool root, int claim, int fd)
 {
     struct rr_boot *b = &m->boot;
 
@@ -39,15 +42,18 @@ static void prepare(struct room *m, bool root, int fd)
     b->polls = (struct rr_polls){ m->polls, 0, 64, 0 };
     for (int i = 0; i < b->lines; i++)
         rr_line_init(&m->line[i], -1, i < RANKS ? i : -1);
-    rr_line_init(&m->line[root ? 1 : 0], fd, root ? 1 : 0);
-    struct rr_exchange x = { .up = RR_FRAME_JOIN,
-                             .down = RR_FRAME_TABLE,
-                             .ups = m->joins,
-                             .mine = m->joins,
-                             .answer = m->table,
-                             .up_bytes = RR_JOIN_BYTES,
-                             .down_bytes = TABLE };
-    rr_exchange_begin(b, &x);
+    if (root)
+        rr_meet_admit(b, fd, claim);
+    else
+        rr_line_init(&m->line[0], fd, 0);
+    struct rr_gathering x = { .up = RR_NOTE_JOIN,
+                              .down = RR_NOTE_TABLE,
+                              .ups = m->joins,
+                              .mine = m->joins,
+                              .answer = m->table,
+                              .up_bytes = RR_JOIN_BYTES,
+                              .down_bytes = TABLE };
+    rr_gathering_begin(b, &x);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
@@ -61,7 +67,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         return 0;
     }
     bool root = data[0] & 1;
-    prepare(m, root, end[0]);
+    prepare(m, root, claims[(data[0] >> 1) % (sizeof claims / sizeof *claims)], end[0]);
     if (bytes > 1 && send(end[1], data + 1, bytes - 1, MSG_NOSIGNAL) < 0)
         bytes = 1;
     close(end[1]);
@@ -82,7 +88,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     return 0;
 }
 
-static size_t frame(uint8_t *to, uint32_t kind, uint32_t step, const void *body, size_t bytes)
+static size_t note(uint8_t *to, uint32_t kind, uint32_t step, const void *body, size_t bytes)
 {
     uint64_t n = bytes;
 
@@ -107,20 +113,26 @@ size_t fuzz_seed(int which, uint8_t *to, size_t room)
     j.entry.address[0].family = RR_FAMILY_IP4;
     j.entry.address[1].family = RR_FAMILY_IP6;
     to[0] = which == 0 || which == 3;
+    if (which >= 4 && which < 4 + 2 * (int)(sizeof claims / sizeof *claims)) { /* join, bye */
+        to[0] = (uint8_t)(1 | (which - 4) / 2 << 1);
+        which = which % 2 ? 4 : 0;
+    }
     switch (which) {
     case 0:
         rr_join_write(&j, body);
-        return n + frame(to + n, RR_FRAME_JOIN, 1, body, RR_JOIN_BYTES);
+        return n + note(to + n, RR_NOTE_JOIN, 1, body, RR_JOIN_BYTES);
     case 1:
         for (int r = 0; r < RANKS; r++)
             rr_entry_write(&j.entry, body + RR_JOB_BYTES + r * RR_ENTRY_BYTES);
-        n += frame(to + n, RR_FRAME_HERE, 1, NULL, 0);
-        return n + frame(to + n, RR_FRAME_TABLE, 1, body, TABLE);
+        n += note(to + n, RR_NOTE_HERE, 1, NULL, 0);
+        return n + note(to + n, RR_NOTE_TABLE, 1, body, TABLE);
     case 2:
     case 3:
         rr_fail_write(&why, body);
-        n += frame(to + n, RR_FRAME_UP, 2, NULL, 0);
-        return n + frame(to + n, RR_FRAME_FAIL, 0, body, RR_FAIL_BYTES);
+        n += note(to + n, RR_NOTE_UP, 2, NULL, 0);
+        return n + note(to + n, RR_NOTE_FAIL, 0, body, RR_FAIL_BYTES);
+    case 4:
+        return n + note(to + n, RR_NOTE_BYE, 0, NULL, 0);
     default:
         return 0;
     }

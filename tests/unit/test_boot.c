@@ -3,6 +3,7 @@
 #include "boot_job.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -649,6 +650,84 @@ static void test_strangers_at_data_listeners_neither_join_nor_stall(void **state
     job_done(&job);
 }
 
+/* ---- those who have the key, and lie ---- */
+
+static const struct lie {
+    int rank, size; /* what the dialler says it is; the job has three ranks */
+    uint32_t note[2];
+    int code;
+    const char *words;
+} lies[] = {
+    { 2000000, 3, { RR_NOTE_JOIN, 0 }, RINGRED_ECONFIG, "came as rank 2000000, but the 3 ranks" },
+    { 3, 3, { RR_NOTE_JOIN, 0 }, RINGRED_ECONFIG, "came as rank 3, but the 3 ranks" },
+    { -5, 3, { RR_NOTE_JOIN, 0 }, RINGRED_ECONFIG, "came as rank -5, but the 3 ranks" },
+    { INT32_MIN, 3, { RR_NOTE_JOIN, 0 }, RINGRED_ECONFIG, "came as rank -2147483648, but" },
+    { 0, 3, { RR_NOTE_JOIN, 0 }, RINGRED_ECONFIG, "rank 0 was started twice" },
+    { 2000000, 9, { RR_NOTE_JOIN, 0 }, RINGRED_ECONFIG, "was started for 9 ranks" },
+    /* says goodbye before it has come: nothing is lost, and rank 2 is still awaited */
+    { 2000000, 3, { RR_NOTE_BYE, 0 }, RINGRED_ETIMEOUT, "ranks 1, 2 never arrived" },
+};
+
+/* Dials the root as whom the lie says, proves it, and sends its notes. */
+static int lies_to_root(struct job *job, int i, struct job_rank *me)
+{
+    const struct lie *lie = &lies[job->at[0].numbers[0]];
+    static struct rr_settings settings;
+    struct rr_join j = { .size = (uint32_t)lie->size, .left_ms = 60000 };
+    unsigned char body[RR_JOIN_BYTES];
+    struct rr_launch launch;
+    struct rr_hand hand = { 0 };
+    struct rr_line line;
+    ringred_config c = { .rank = 1, .size = 3, .root = job->root, .key = job->key[1] };
+
+    if (i == 0)
+        return whole_life(job, i, me);
+    c.key_bytes = strlen(job->key[1]);
+    RR_TRY(rr_settings_load(&settings, NULL, &me->why));
+    RR_TRY(rr_launch_find(&c, &settings, &launch, &me->why));
+    struct rr_badge badge = { launch.key, launch.job, lie->rank, RR_PURPOSE_MEET };
+    int rc, fd = connect_to(job->port);
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    rr_hand_dial(&hand, &badge, fd, 0, INT64_MAX);
+    while ((rc = rr_hand_step(&hand)) == RINGRED_PENDING) {
+        struct pollfd p = { .fd = hand.fd, .events = rr_hand_events(&hand) };
+        poll(&p, 1, -1);
+    }
+    RR_TRY(rc);
+    rr_line_init(&line, rr_hand_take(&hand), 0);
+    rr_join_write(&j, body);
+    for (int k = 0; k < 2 && lie->note[k]; k++) {
+        rr_line_send(&line, lie->note[k], 1, body, lie->note[k] == RR_NOTE_BYE ? 0 : sizeof body);
+        while (rr_line_write(&line) == RINGRED_PENDING)
+            poll(NULL, 0, 1);
+    }
+    struct pollfd p = { .fd = line.fd, .events = POLLIN };
+    do /* until the root has closed, too */
+        poll(&p, 1, -1);
+    while (recv(line.fd, body, sizeof body, 0) > 0);
+    rr_line_close(&line);
+    return 0;
+}
+
+static void test_who_lies_with_the_key_ends_the_rendezvous_in_words(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < sizeof lies / sizeof *lies; k++) {
+        struct job job;
+        job_init(&job, 2, "127.0.0.1");
+        job.size[0] = 3;
+        job.seconds = lies[k].code == RINGRED_ETIMEOUT ? 0.3 : 60;
+        job.at[0].numbers[0] = (long)k;
+        job_run(&job, lies_to_root);
+        if (job.at[1].code)
+            fail_msg("%s", job.at[1].why.text);
+        if (job.at[0].code != lies[k].code || !strstr(job.at[0].why.text, lies[k].words))
+            fail_msg("lie %zu: %d %s", k, job.at[0].code, job.at[0].why.text);
+        assert_int_equal(job.at[0].fds_before, job.at[0].fds_after);
+        job_done(&job);
+    }
+}
+
 static int patient_with_key(struct job *job, int i, struct job_rank *me)
 {
     job->seconds =
@@ -777,6 +856,7 @@ int main(void)
         cmocka_unit_test(test_any_allocation_may_fail),
         cmocka_unit_test(test_strangers_at_the_root_neither_join_nor_stall),
         cmocka_unit_test(test_strangers_at_data_listeners_neither_join_nor_stall),
+        cmocka_unit_test(test_who_lies_with_the_key_ends_the_rendezvous_in_words),
         cmocka_unit_test(test_another_key_is_refused_and_told),
         cmocka_unit_test(test_a_job_without_a_key_meets_with_one_warning),
         cmocka_unit_test(test_another_version_at_the_root_is_named),
