@@ -9,7 +9,7 @@
 #define KI ((size_t)1 << 10)
 
 /* Last arriver against two-shot, with more ranks than CPUs. */
-#define LAST_MOST (256 * KI)
+#define LAST_MOST (128 * KI)
 
 /* Where one way of doing it becomes faster than the other, in bytes; the tiny lane below that. */
 static size_t shm_oneshot_most(int ranks)
@@ -29,9 +29,13 @@ static size_t link_oneshot_most(int ranks)
 #define SHM_SEGMENT (384 * KI)
 #define RING_BLOCK (256 * KI)
 
-/* Links: a vector of a few MiB goes through the sockets' own buffers in one piece faster than in
- * several, since every piece waits for all ranks; larger ones overlap better in small pieces. */
-#define LINK_WHOLE_MOST (4096 * KI)
+/* Links: a vector of a few MiB goes through the sockets' own buffers faster in one or two pieces than
+ * in many, since every piece waits for all ranks; larger ones overlap better, and stay in caches, in
+ * small pieces. With more ranks than CPUs a wait costs a turn on the CPU, so more goes in one piece. */
+#define LINK_WHOLE_MOST (1024 * KI)
+#define LINK_WHOLE_MOST_CROWDED (4096 * KI)
+#define LINK_MEDIUM_MOST (8192 * KI)
+#define LINK_SEGMENT_MEDIUM (2048 * KI)
 #define LINK_SEGMENT (1024 * KI)
 #define LINK_SEGMENT_CROWDED (512 * KI)
 #define LINK_BLOCK_LEAST (64 * KI)
@@ -105,9 +109,12 @@ static size_t preferred_segment(const ringred_comm *c, const struct rr_plan *pla
         return SHM_SEGMENT;
     if (plan == c->allreduce[RR_ALGO_RING].program.plan)
         return RING_BLOCK * n;
-    if (bytes <= LINK_WHOLE_MOST)
-        return LINK_WHOLE_MOST;
-    size_t segment = c->crowded_any ? LINK_SEGMENT_CROWDED : LINK_SEGMENT;
+    size_t segment = c->crowded_any ? LINK_SEGMENT_CROWDED
+                     : bytes <= LINK_MEDIUM_MOST ? LINK_SEGMENT_MEDIUM
+                                                 : LINK_SEGMENT;
+    size_t whole = c->crowded_any ? LINK_WHOLE_MOST_CROWDED : LINK_WHOLE_MOST;
+    if (bytes <= whole)
+        return whole;
     return segment < LINK_BLOCK_LEAST * n ? LINK_BLOCK_LEAST * n : segment;
 }
 
@@ -115,14 +122,18 @@ static size_t preferred_segment(const ringred_comm *c, const struct rr_plan *pla
 static size_t fitted_segment(const ringred_comm *c, const struct rr_plan *plan, size_t count,
                              size_t element_bytes)
 {
-    size_t bytes = preferred_segment(c, plan, count * element_bytes);
+    size_t whole = count * element_bytes, bytes = preferred_segment(c, plan, whole);
 
     if (plan->shared) {
-        size_t most = c->engine.shared->stage_bytes / (2 * RR_PLAN_WINDOW + 2);
+        size_t stage = c->engine.shared->stage_bytes, most = stage / (2 * RR_PLAN_WINDOW + 2);
         bytes = bytes < most ? bytes : most;
+        /* Each segment costs every rank a turn on the CPU. One segment of a quarter of the stage is safe:
+         * beside it only the last pieces of the operation before can be in use, 4/10 of the stage. */
+        if (c->crowded_any && plan->windowed && whole <= stage / 4)
+            bytes = stage / 4;
     }
     /* a counter has RR_SEGMENT_BITS for segments; a vector that large has a large segment to spare */
-    size_t least = count * element_bytes >> (RR_SEGMENT_BITS - 1);
+    size_t least = whole >> (RR_SEGMENT_BITS - 1);
     bytes = bytes > least ? bytes : least;
     size_t segment = bytes / (RR_LINE * 2) * (RR_LINE * 2) / element_bytes;
     while (rr_program_scratch(plan, count, element_bytes, segment) > c->engine.scratch_bytes &&
