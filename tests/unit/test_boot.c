@@ -664,6 +664,8 @@ static const struct lie {
     { INT32_MIN, 3, { RR_NOTE_JOIN, 0 }, RINGRED_ECONFIG, "came as rank -2147483648, but" },
     { 0, 3, { RR_NOTE_JOIN, 0 }, RINGRED_ECONFIG, "rank 0 was started twice" },
     { 2000000, 9, { RR_NOTE_JOIN, 0 }, RINGRED_ECONFIG, "was started for 9 ranks" },
+    /* one part twice is not the parts of two */
+    { 2, 3, { RR_NOTE_JOIN, RR_NOTE_JOIN }, RINGRED_EWIRE, "rank 2 sent its part of step 1 twice" },
     /* says goodbye before it has come: nothing is lost, and rank 2 is still awaited */
     { 2000000, 3, { RR_NOTE_BYE, 0 }, RINGRED_ETIMEOUT, "ranks 1, 2 never arrived" },
 };
@@ -726,6 +728,47 @@ static void test_who_lies_with_the_key_ends_the_rendezvous_in_words(void **state
         assert_int_equal(job.at[0].fds_before, job.at[0].fds_after);
         job_done(&job);
     }
+}
+
+/* A rank that gives its part of the next exchange twice, where its mate gives none. */
+static int twice_where_one_is_due(struct job *job, int i, struct job_rank *me)
+{
+    struct rr_boot *boot;
+    unsigned char all[3];
+    int rc = 0;
+
+    RR_TRY(job_open(job, i, me, &boot));
+    if (i == 2) {
+        job_wait(job);
+    } else if (i == 1) {
+        for (int times = 0; times < 2; times++) {
+            rr_line_send(&boot->line[0], RR_NOTE_UP, boot->step + 1, "x", 1);
+            while (rr_line_write(&boot->line[0]) == RINGRED_PENDING)
+                poll(NULL, 0, 1);
+        }
+        job_wait(job);
+    } else {
+        rc = rr_boot_allgather(boot, "x", 1, all, &me->why);
+        __atomic_store_n(&me->numbers[0], 1, __ATOMIC_RELEASE);
+    }
+    rr_boot_close(boot);
+    return rc;
+}
+
+static void test_a_part_given_twice_is_not_two(void **state)
+{
+    (void)state;
+    struct job job;
+
+    job_init(&job, 3, "127.0.0.1");
+    job_start(&job, twice_where_one_is_due);
+    while (!__atomic_load_n(&job.at[0].numbers[0], __ATOMIC_ACQUIRE))
+        poll(NULL, 0, 1);
+    job_release(&job);
+    job_join(&job);
+    assert_int_equal(job.at[0].code, RINGRED_EWIRE);
+    assert_non_null(strstr(job.at[0].why.text, "rank 1 sent its part of step 2 twice"));
+    job_done(&job);
 }
 
 static int patient_with_key(struct job *job, int i, struct job_rank *me)
@@ -857,6 +900,7 @@ int main(void)
         cmocka_unit_test(test_strangers_at_the_root_neither_join_nor_stall),
         cmocka_unit_test(test_strangers_at_data_listeners_neither_join_nor_stall),
         cmocka_unit_test(test_who_lies_with_the_key_ends_the_rendezvous_in_words),
+        cmocka_unit_test(test_a_part_given_twice_is_not_two),
         cmocka_unit_test(test_another_key_is_refused_and_told),
         cmocka_unit_test(test_a_job_without_a_key_meets_with_one_warning),
         cmocka_unit_test(test_another_version_at_the_root_is_named),
