@@ -650,6 +650,63 @@ static void test_strangers_at_data_listeners_neither_join_nor_stall(void **state
     job_done(&job);
 }
 
+static int guests(const struct rr_gate *g)
+{
+    int n = 0;
+
+    for (int i = 0; i < RR_BOOT_STRANGERS; i++)
+        n += g->guest[i].hand.state != RR_HAND_FREE;
+    return n;
+}
+
+static void nobody_gets_through(void *context, int fd, int rank)
+{
+    (void)context;
+    fail_msg("descriptor %d is said to be rank %d", fd, rank);
+}
+
+/* A full gate throws out one guest for each that comes, and none where nobody does. */
+static void test_a_full_gate_makes_room_only_for_who_has_come(void **state)
+{
+    (void)state;
+    static const unsigned char key[RR_KEY_BYTES], job[RR_JOB_BYTES];
+    static struct rr_gate g;
+    struct rr_address a = { .family = RR_FAMILY_IP4, .ip = { 127, 0, 0, 1 } };
+    struct pollfd p[RR_BOOT_STRANGERS + 1];
+    struct rr_polls polls = { p, 0, RR_BOOT_STRANGERS + 1, INT64_MAX };
+    const struct rr_log log = { 0 };
+    int before = job_fds(), end[RR_BOOT_STRANGERS][2], thrown_out = 0;
+
+    g = (struct rr_gate){ .badge = { key, job, 0, RR_PURPOSE_MEET }, .listeners = 1 };
+    g.listener[0] = rr_listen(&a);
+    assert_true(g.listener[0] >= 0);
+    for (int i = 0; i < RR_BOOT_STRANGERS; i++) { /* they came long ago, at time 0 */
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, end[i]), 0);
+        rr_hand_accept(&g.guest[i].hand, &g.badge, end[i][0]);
+    }
+    for (int round = 0; round < 2; round++) {
+        int fd = round ? connect_to(a.port) : -1;
+        polls.used = 0;
+        rr_gate_polls(&g, &polls);
+        for (int i = 0; i < polls.used; i++)
+            p[i].revents = p[i].fd == g.listener[0] ? POLLIN : 0; /* at first it is not true */
+        rr_gate_turn(&g, &polls, &log, nobody_gets_through, NULL);
+        assert_int_equal(guests(&g), RR_BOOT_STRANGERS);
+        assert_int_equal(g.strangers, round);
+        if (fd >= 0)
+            close(fd);
+    }
+    for (int i = 0; i < RR_BOOT_STRANGERS; i++) {
+        struct pollfd closed = { .fd = end[i][1], .events = POLLRDHUP };
+        thrown_out += poll(&closed, 1, 0) == 1;
+        rr_hand_drop(&g.guest[i].hand);
+        close(end[i][1]);
+    }
+    assert_int_equal(thrown_out, 1);
+    close(g.listener[0]);
+    assert_int_equal(job_fds(), before);
+}
+
 /* ---- those who have the key, and lie ---- */
 
 static const struct lie {
@@ -899,6 +956,7 @@ int main(void)
         cmocka_unit_test(test_any_allocation_may_fail),
         cmocka_unit_test(test_strangers_at_the_root_neither_join_nor_stall),
         cmocka_unit_test(test_strangers_at_data_listeners_neither_join_nor_stall),
+        cmocka_unit_test(test_a_full_gate_makes_room_only_for_who_has_come),
         cmocka_unit_test(test_who_lies_with_the_key_ends_the_rendezvous_in_words),
         cmocka_unit_test(test_a_part_given_twice_is_not_two),
         cmocka_unit_test(test_another_key_is_refused_and_told),
