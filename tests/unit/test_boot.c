@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -232,6 +233,45 @@ static void test_pretended_hosts_are_kept_apart(void **state)
     job.settings[1] = "interface=lo";
     job_run(&job, on_two_hosts);
     check_all_fine(&job);
+    job_done(&job);
+}
+
+/* Without descriptors no file can be read, so nothing tells which machine this is. */
+static int says_where_it_is(struct job *job, int i, struct job_rank *me)
+{
+    static struct rr_settings settings;
+    const struct rlimit none = { 0, 0 };
+    uint64_t host, net;
+
+    (void)job;
+    RR_TRY(rr_settings_load(&settings, NULL, &me->why));
+    if (i >= 2 && setrlimit(RLIMIT_NOFILE, &none) < 0)
+        return 1;
+    for (int times = 0; times < 2; times++) {
+        uint64_t machine = rr_machine_hash();
+        rr_identity(&settings, 0, &host, &net);
+        if (times && (machine != (uint64_t)me->numbers[0] || host != (uint64_t)me->numbers[1]))
+            return 2;
+        me->numbers[0] = (long)machine;
+        me->numbers[1] = (long)host;
+    }
+    return 0;
+}
+
+static void test_processes_share_a_machine_only_where_that_is_known(void **state)
+{
+    (void)state;
+    struct job job;
+
+    job_init(&job, 4, "127.0.0.1");
+    job_run(&job, says_where_it_is);
+    for (int what = 0; what < 2; what++) {
+        for (int i = 0; i < 4; i++)
+            assert_int_equal(job.at[i].code, 0);
+        assert_int_equal(job.at[0].numbers[what], job.at[1].numbers[what]);
+        assert_int_not_equal(job.at[0].numbers[what], job.at[2].numbers[what]);
+        assert_int_not_equal(job.at[2].numbers[what], job.at[3].numbers[what]);
+    }
     job_done(&job);
 }
 
@@ -942,6 +982,7 @@ int main(void)
         cmocka_unit_test(test_ranks_meet_by_a_unique_id),
         cmocka_unit_test(test_an_exchange_may_be_larger_than_sockets_hold),
         cmocka_unit_test(test_pretended_hosts_are_kept_apart),
+        cmocka_unit_test(test_processes_share_a_machine_only_where_that_is_known),
         cmocka_unit_test(test_ranks_started_twice_are_named_to_all),
         cmocka_unit_test(test_another_size_is_named_to_all),
         cmocka_unit_test(test_missing_ranks_are_named_to_all_that_are_there),
