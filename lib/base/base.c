@@ -142,16 +142,33 @@ void rr_text_add(struct rr_text *t, const char *format, ...)
     t->used += n > 0 ? (size_t)n : 0;
 }
 
+/* Bytes of the UTF-8 character at c, which is above 0x7f; 0: it is none. */
+static size_t character(const unsigned char *c)
+{
+    size_t n = c[0] >= 0xf0 && c[0] <= 0xf4 ? 4 : c[0] >= 0xe0 && c[0] < 0xf0 ? 3 : c[0] >= 0xc2 ? 2 : 0;
+
+    if (n == 0 || c[0] > 0xf4)
+        return 0;
+    for (size_t i = 1; i < n; i++)
+        if ((c[i] & 0xc0) != 0x80)
+            return 0;
+    bool is_long = (c[0] == 0xe0 && c[1] < 0xa0) || (c[0] == 0xf0 && c[1] < 0x90);
+    bool is_beyond = (c[0] == 0xed && c[1] >= 0xa0) || (c[0] == 0xf4 && c[1] >= 0x90);
+    return is_long || is_beyond ? 0 : n;
+}
+
 void rr_text_add_json(struct rr_text *t, const char *string)
 {
     rr_text_add(t, "\"");
     for (const unsigned char *c = (const unsigned char *)string; *c; c++) {
+        size_t n = *c > 0x7f ? character(c) : 1;
         if (*c == '"' || *c == '\\')
             rr_text_add(t, "\\%c", *c);
-        else if (*c < 0x20)
-            rr_text_add(t, "\\u%04x", *c);
+        else if (*c < 0x20 || n == 0)
+            rr_text_add(t, "\\u%04x", n ? *c : 0xfffd);
         else
-            rr_text_add(t, "%c", *c);
+            rr_text_add(t, "%.*s", (int)n, (const char *)c);
+        c += n ? n - 1 : 0;
     }
     rr_text_add(t, "\"");
 }

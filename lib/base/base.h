@@ -76,7 +76,7 @@ struct rr_text {
     size_t room, used;                                    /* used may exceed room: what it would need */
 };
 void rr_text_add(struct rr_text *t, const char *format, ...) RR_PRINTF(2, 3);
-void rr_text_add_json(struct rr_text *t, const char *string); /* quoted and escaped */
+void rr_text_add_json(struct rr_text *t, const char *string); /* quoted and escaped; what is not UTF-8 is replaced */
 
 /* ---- settings (settings.c has the one table of them) ---- */
 enum rr_setting {

@@ -262,9 +262,10 @@ static int load_environment(struct rr_settings *s, ringred_error *why)
     for (char **e = environ; e && *e; e++) {
         char name[64];
         const char *equals = strchr(*e, '=');
-        if (strncmp(*e, "RINGRED_", 8) != 0 || !equals || equals - *e >= (long)sizeof name)
+        if (strncmp(*e, "RINGRED_", 8) != 0 || !equals)
             continue;
         size_t n = (size_t)(equals - *e);
+        n = n < sizeof name ? n : sizeof name - 1; /* a longer name is none of ours, cut or not */
         memcpy(name, *e, n);
         name[n] = 0;
         if (is_foreign(name + 8))
@@ -285,9 +286,9 @@ int rr_settings_load(struct rr_settings *s, const char *const *arguments, ringre
     for (; arguments && *arguments; arguments++) {
         char name[64];
         const char *equals = strchr(*arguments, '=');
-        if (!equals || equals - *arguments >= (long)sizeof name)
+        if (!equals || equals - *arguments >= (long)sizeof name) /* no more of it: it may be a secret */
             return rr_fail(why, RINGRED_ESETTING, -1, 0,
-                           "the setting \"%.64s\" is not of the form name=value", *arguments);
+                           "the setting \"%.12s...\" is not of the form name=value", *arguments);
         memcpy(name, *arguments, (size_t)(equals - *arguments));
         name[equals - *arguments] = 0;
         RR_TRY(rr_settings_set(s, name, equals + 1, "argument", why));

@@ -39,6 +39,10 @@ struct rr_member {
     char address[64]; /* the numeric address of its data listener, chosen so far */
 };
 
+/* Equal in two processes: they run on one kernel, whatever their namespaces. Where the kernel does
+ * not tell (no /proc), each process counts as on a machine of its own. */
+uint64_t rr_machine_hash(void);
+
 struct rr_boot;
 
 /* Meets all ranks at rank 0; returns when everybody's member entry is known to everybody. The

@@ -108,7 +108,8 @@ static void guest_turn(struct rr_gate *g, struct rr_guest *s, const struct rr_lo
     admit(context, rr_hand_take(&s->hand), rank);
 }
 
-/* A free place, if need be that of the oldest guest; NULL if even that one has only just come. */
+/* A free place, or that of the oldest guest, who keeps it until somebody has come; NULL if even
+ * that one has only just come itself. */
 static struct rr_guest *place(struct rr_gate *g, int64_t now)
 {
     struct rr_guest *oldest = &g->guest[0];
@@ -123,8 +124,6 @@ static struct rr_guest *place(struct rr_gate *g, int64_t now)
         g->pause_ns = oldest->since_ns + SPARED_NS;
         return NULL;
     }
-    g->strangers++;
-    rr_hand_drop(&oldest->hand);
     return oldest;
 }
 
@@ -157,6 +156,10 @@ static void let_in(struct rr_gate *g, int listener, const struct rr_log *log, rr
             if (errno != EINTR && errno != ECONNABORTED)
                 return;
             continue;
+        }
+        if (s->hand.state != RR_HAND_FREE) {
+            g->strangers++;
+            rr_hand_drop(&s->hand);
         }
         if (g->badge.purpose != RR_PURPOSE_LOCAL)
             (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one); /* slower without */

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <pthread.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,14 +38,24 @@ static void hash_namespace(crypto_generichash_state *s, const char *path)
     crypto_generichash_update(s, (const unsigned char *)id, sizeof id);
 }
 
-/* Without /proc nothing says that two processes share a kernel: then they count as apart. */
-static void hash_kernel(crypto_generichash_state *s)
+static uint64_t machine;
+static pthread_once_t machine_known = PTHREAD_ONCE_INIT;
+
+static void find_machine(void)
 {
     char boot[64] = "";
 
-    if (read_file("/proc/sys/kernel/random/boot_id", boot, sizeof boot) == 0)
-        randombytes_buf(boot, sizeof boot - 1);
-    crypto_generichash_update(s, (const unsigned char *)boot, sizeof boot - 1);
+    if (read_file("/proc/sys/kernel/random/boot_id", boot, sizeof boot) > 0)
+        crypto_generichash((unsigned char *)&machine, sizeof machine, (unsigned char *)boot,
+                           sizeof boot, NULL, 0);
+    else
+        randombytes_buf(&machine, sizeof machine);
+}
+
+uint64_t rr_machine_hash(void)
+{
+    pthread_once(&machine_known, find_machine);
+    return machine;
 }
 
 void rr_identity(const struct rr_settings *settings, int rank, uint64_t *host, uint64_t *net)
@@ -52,11 +63,12 @@ void rr_identity(const struct rr_settings *settings, int rank, uint64_t *host, u
     const char *text = rr_setting_text(settings, RR_SET_HOST);
     int64_t per_host = rr_setting(settings, RR_SET_RANKS_PER_HOST);
     int64_t pretended = per_host > 0 ? rank / per_host : -1;
+    uint64_t kernel = rr_machine_hash();
     crypto_generichash_state s;
     unsigned char hash[16];
 
     crypto_generichash_init(&s, NULL, 0, sizeof hash);
-    hash_kernel(&s);
+    crypto_generichash_update(&s, (const unsigned char *)&kernel, sizeof kernel);
     hash_namespace(&s, "/proc/self/ns/net");
     crypto_generichash_state with_pids = s;
     crypto_generichash_final(&s, hash, sizeof hash);

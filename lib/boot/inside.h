@@ -117,6 +117,7 @@ struct rr_line {
     bool joined;   /* root: its entry is in; others: the root has said so */
     bool left;     /* said goodbye */
     bool heard;    /* root, after a failure: has come at all */
+    bool given;    /* root: its part of the exchange in hand is in */
     bool answered; /* root: has been sent the answer of the exchange in hand */
     int system;    /* errno that ended it, 0: closed by the other end */
     unsigned char head[RR_NOTE_HEAD];
@@ -181,9 +182,9 @@ struct rr_boot {
     const struct rr_log *log;
     struct rr_launch launch;
     struct rr_roots roots;
-    char where[300]; /* the root in words */
+    char where[300];              /* the root in words */
     const char *inside, *outside; /* congestion control of data links; NULL: the system's */
-    bool picked;     /* the setting interface says which addresses to use */
+    bool picked;                  /* the setting interface says which addresses to use */
     int64_t started_ns, deadline_ns;
     unsigned char session[RR_JOB_BYTES]; /* this communicator's: connections of two cannot mix */
     struct rr_entry *entry;              /* [size] */

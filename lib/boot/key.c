@@ -14,6 +14,7 @@
 
 #define SECRET_LEAST 16
 #define SECRET_MOST  4096
+#define PIPE_NS      ((int64_t)10000000000) /* most that reading the pipe may take */
 
 struct secret {
     unsigned char at[SECRET_MOST + 1]; /* one more than allowed, to see that there is more */
@@ -21,10 +22,14 @@ struct secret {
 };
 
 /* What came through a launcher's pipe: it can be read only once, and a process may make several
- * communicators. Guarded by the mutex. */
+ * communicators. The descriptor is left open, so that its number comes to mean nothing else while
+ * key_fd still names it. Guarded by the mutex. */
 static struct {
     pthread_mutex_t mutex;
-    int fd; /* whose content it is; -1: none yet */
+    int fd; /* -1: none yet */
+    dev_t dev;
+    ino_t ino;  /* with dev: which pipe that is, whatever its number */
+    bool whole; /* has been read to its end */
     struct secret secret;
 } piped = { .mutex = PTHREAD_MUTEX_INITIALIZER, .fd = -1 };
 
@@ -39,13 +44,18 @@ static void derive(struct rr_launch *launch, const char *label, const void *secr
     sodium_memzero(&s, sizeof s);
 }
 
-/* Reads to the end. 0 or an errno. */
-static int read_all(int fd, struct secret *to)
+/* Reads to the end, behind what is there already. 0 or an errno. */
+static int read_all(int fd, struct secret *to, int64_t deadline_ns)
 {
-    to->used = 0;
     while (to->used < sizeof to->at) {
-        ssize_t n = read(fd, to->at + to->used, sizeof to->at - to->used);
-        if (n < 0 && errno == EINTR)
+        struct pollfd p = { .fd = fd, .events = POLLIN };
+        int ready = poll(&p, 1, rr_deadline_ms(deadline_ns, 1000));
+        if (ready == 0 && rr_now_ns() >= deadline_ns)
+            return ETIMEDOUT;
+        if (ready == 0)
+            continue;
+        ssize_t n = ready < 0 ? -1 : read(fd, to->at + to->used, sizeof to->at - to->used);
+        if (n < 0 && (errno == EINTR || errno == EAGAIN))
             continue;
         if (n < 0)
             return errno;
@@ -86,7 +96,7 @@ static int from_file(const char *path, struct secret *to, ringred_error *why)
             "%u and mode %04o",
             path, (unsigned)st.st_uid, (unsigned)(st.st_mode & 07777));
     } else {
-        system = read_all(fd, to);
+        system = read_all(fd, to, INT64_MAX);
         rc = system
                  ? rr_fail(why, RINGRED_ESETTING, -1, system, "cannot read key_file %.200s", path)
                  : check_length("key_file", to->used, why);
@@ -96,24 +106,56 @@ static int from_file(const char *path, struct secret *to, ringred_error *why)
     return rc;
 }
 
-static int from_pipe(int fd, struct secret *to, ringred_error *why)
+/* With the mutex held: 0 or an errno. A pipe that is not whole in time can be read on later. */
+static int read_pipe(int fd, int64_t deadline_ns)
 {
-    int system = 0, rc = 0;
+    struct stat st;
+    int system = 0;
+
+    if (fstat(fd, &st) < 0) /* closed by somebody else: what it was stays known */
+        return piped.fd == fd && piped.whole ? 0 : errno;
+    if (piped.fd < 0 || st.st_dev != piped.dev || st.st_ino != piped.ino) {
+        piped.dev = st.st_dev;
+        piped.ino = st.st_ino;
+        piped.whole = false;
+        piped.secret.used = 0;
+    }
+    piped.fd = fd;
+    if (!piped.whole) {
+        (void)fcntl(fd, F_SETFD, FD_CLOEXEC); /* no program started from here needs it */
+        system = read_all(fd, &piped.secret, deadline_ns);
+    }
+    piped.whole = system == 0;
+    return system;
+}
+
+static int from_pipe(int fd, int64_t patience_ns, struct secret *to, ringred_error *why)
+{
+    int rc = 0;
 
     pthread_mutex_lock(&piped.mutex);
-    if (piped.fd != fd) {
-        system = read_all(fd, &piped.secret);
-        if (system != EBADF)
-            close(fd); /* nobody else shall find the secret in it */
-        piped.fd = system ? -1 : fd;
-    }
-    if (system)
+    int system = read_pipe(fd, rr_deadline(patience_ns));
+    if (system == ETIMEDOUT)
+        rc = rr_fail(why, RINGRED_ETIMEOUT, -1, 0,
+                     "the key did not come to its end within %.3g s from descriptor %d (key_fd): "
+                     "is its other end still open?",
+                     (double)patience_ns / 1e9, fd);
+    else if (system)
         rc = rr_fail(why, RINGRED_ESETTING, -1, system,
                      "cannot read the key from descriptor %d (key_fd)", fd);
     else
         *to = piped.secret;
     pthread_mutex_unlock(&piped.mutex);
     return rc < 0 ? rc : check_length("key_fd", to->used, why);
+}
+
+/* A launcher writes the key before it starts us, so little patience will do. */
+static int64_t patience(const ringred_config *config, const struct rr_settings *s)
+{
+    int64_t ns =
+        config && config->timeout_ns ? config->timeout_ns : rr_setting(s, RR_SET_INIT_TIMEOUT);
+
+    return ns < 0 || ns > PIPE_NS ? PIPE_NS : ns;
 }
 
 /* More than one of the settings would leave open which of them the other ranks were given. */
@@ -129,7 +171,8 @@ static int check_settings(const struct rr_settings *s, ringred_error *why)
     return 0;
 }
 
-static int from_settings(const struct rr_settings *s, struct secret *to, ringred_error *why)
+static int from_settings(const ringred_config *config, const struct rr_settings *s,
+                         struct secret *to, ringred_error *why)
 {
     const char *text = rr_setting_text(s, RR_SET_KEY), *file = rr_setting_text(s, RR_SET_KEY_FILE);
 
@@ -137,7 +180,7 @@ static int from_settings(const struct rr_settings *s, struct secret *to, ringred
     if (*file)
         return from_file(file, to, why);
     if (rr_setting(s, RR_SET_KEY_FD) >= 0)
-        return from_pipe((int)rr_setting(s, RR_SET_KEY_FD), to, why);
+        return from_pipe((int)rr_setting(s, RR_SET_KEY_FD), patience(config, s), to, why);
     to->used = strlen(text);
     memcpy(to->at, text, to->used);
     return 0;
@@ -159,7 +202,7 @@ int rr_key_find(const ringred_config *config, const struct rr_settings *settings
         launch->has_key = true;
         return 0;
     }
-    rc = from_settings(settings, &secret, why);
+    rc = from_settings(config, settings, &secret, why);
     launch->has_key = rc == 0 && secret.used > 0;
     if (launch->has_key)
         derive(launch, "ringred key", secret.at, secret.used);

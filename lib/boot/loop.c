@@ -20,7 +20,7 @@ void rr_gathering_begin(struct rr_boot *b, const struct rr_gathering *x)
     b->x.active = true;
     b->x.got = 1;
     for (int i = 0; i < b->lines; i++)
-        b->line[i].answered = false;
+        b->line[i].answered = b->line[i].given = false;
     if (!b->is_root && b->line[0].fd >= 0)
         rr_line_send(&b->line[0], x->up, b->step, x->mine, x->up_bytes);
 }
@@ -67,8 +67,14 @@ static int is_due(const struct rr_boot *b, const struct rr_line *l, ringred_erro
     if (l->in.bytes == 0 &&
         (l->in.kind == RR_NOTE_BYE || (l->in.kind == RR_NOTE_HERE && !b->is_root)))
         return 1;
-    if (b->x.active && l->in.kind == kind && l->in.step == b->step && l->in.bytes == bytes)
-        return 1;
+    if (b->x.active && l->in.kind == kind && l->in.step == b->step && l->in.bytes == bytes) {
+        if (!l->given)
+            return 1;
+        return rr_fail(
+            why, RINGRED_EWIRE, l->rank, 0,
+            "rank %d sent its part of step %u twice while the communicator was being made", l->rank,
+            b->step);
+    }
     if (l->in.kind == later && l->in.step == b->step + 1)
         return 0;
     return rr_fail(why, RINGRED_EWIRE, l->rank, 0,
@@ -92,6 +98,7 @@ static int whole(struct rr_boot *b, struct rr_line *l, ringred_error *why)
     case RR_NOTE_JOIN:
         return rr_meet_joined(b, l, why);
     case RR_NOTE_UP:
+        l->given = true;
         b->x.answering = ++b->x.got == b->size;
         return 0;
     default:
@@ -106,7 +113,7 @@ static int ended(struct rr_boot *b, struct rr_line *l, ringred_error *why)
 
     rr_line_close(l);
     if (l->left && (!b->x.active || b->x.done || (l->answered && !l->sending)))
-        return 0;              /* it has what it came for, and so have we */
+        return 0;                                 /* it has what it came for, and so have we */
     if (!l->joined && (b->is_root || !l->left)) { /* not counted: whoever dialled may dial again */
         if (!b->is_root)
             rr_dial_again(&b->dial[0]);

@@ -226,7 +226,7 @@ int rr_meet_joined(struct rr_boot *b, struct rr_line *l, ringred_error *why)
         l = &b->line[r];
         rr_line_next(l);
     }
-    l->joined = true;
+    l->joined = l->given = true;
     b->entry[r] = j.entry;
     b->x.got++;
     if (j.left_ms < (uint64_t)INT64_MAX / 1000000) {

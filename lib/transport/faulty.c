@@ -156,20 +156,24 @@ static int faulty_close(struct rr_transport *t, uint64_t last, int64_t deadline_
 static int parse_one(const char *text, struct fault *x, int *rank, ringred_error *why)
 {
     char word[16];
-    long long r, after, ms = 0;
-    int n = sscanf(text, "%15[a-z]:rank=%lld:after=%lld:ms=%lld", word, &r, &after, &ms);
+    int r = 0, ms = 0, end = 0, more = 0;
+    long after = 0;
 
     x->kind = NOTHING;
-    for (int k = DELAY; k < KINDS && n >= 3; k++)
-        if (strcmp(word, kinds[k]) == 0)
-            x->kind = (enum kind)k;
+    if (sscanf(text, "%15[a-z]:rank=%6d:after=%9ld%n", word, &r, &after, &end) >= 3 && end) {
+        if (sscanf(text + end, ":ms=%9d%n", &ms, &more) >= 1)
+            end += more;
+        for (int k = DELAY; k < KINDS && (text[end] == 0 || text[end] == ','); k++)
+            if (strcmp(word, kinds[k]) == 0)
+                x->kind = (enum kind)k;
+    }
     if (x->kind == NOTHING || after < 0 || ms < 0)
         return rr_fail(why, RINGRED_ESETTING, -1, 0,
                        "fault is \"%.64s\", which is not of the form kind:rank=R:after=N[:ms=M] with a "
                        "kind of delay, drop, truncate, kill", text);
     x->after = (uint64_t)after;
     x->ms = ms;
-    *rank = (int)r;
+    *rank = r;
     return 0;
 }
 

@@ -92,8 +92,7 @@ struct rr_heap *rr_heap_new(size_t bytes)
 
     if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < bytes)
         return NULL; /* the attempt would raise SIGXFSZ */
-    fd = memfd_create("ringred-heap", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
+    fd = rr_fd_own(memfd_create("ringred-heap", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (fd < 0)
         return NULL;
     if (ftruncate(fd, (off_t)bytes) || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL)) {
@@ -101,8 +100,9 @@ struct rr_heap *rr_heap_new(size_t bytes)
         return NULL;
     }
     void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
-    struct rr_heap *h = base == MAP_FAILED ? NULL
-                                           : heap_add((struct rr_heap){ .fd = fd, .base = base, .bytes = bytes, .owned = true });
+    struct rr_heap *h = NULL;
+    if (base != MAP_FAILED)
+        h = heap_add((struct rr_heap){ .fd = fd, .base = base, .bytes = bytes, .owned = true });
     if (!h) {
         if (base != MAP_FAILED)
             munmap(base, bytes);

@@ -191,6 +191,6 @@ int rr_faulty_wrap(int ranks, int me, const struct rr_settings *settings,
 
 /* ringred_alloc memory: a heap of this process that its mates reach. s NULL: private memory. */
 int rr_heap_alloc(struct rr_shared *s, size_t bytes, void **memory, ringred_error *why);
-int rr_heap_free(void *memory); /* EINVAL if it is not ours */
+int rr_heap_free(void *memory); /* EINVAL if it is not ours, EFORKED if it is the parent's */
 
 #endif

@@ -27,7 +27,7 @@ enum at {
     IDLE,
     CHECK_DONE, TAKE,                                /* rr_request_wait */
     LOOK_BROKEN, ADVANCE, WAKE_ON_THE_WAY, SLEEP_BROKEN, SLEEP, /* drive */
-    SEE_DONE, SEE_BROKEN, RELEASE, ANY_WAITERS, RELEASED, RETAKE, TELL, RELEASE_AGAIN, ANY_WAITERS_AGAIN, LEFT,
+    SEE_DONE, SEE_BROKEN, DISOWN, TELL, RELEASE, ANY_WAITERS, RELEASED, RETAKE, LEFT, /* disown */
     LOCK, COUNT, SEE_OWNED, SEE_RUNNING, ASLEEP, LOCK_AGAIN, UNCOUNT, /* sleep_on_changed */
     WAKE_LOCK, WAKE_ALL,                             /* wake_waiters, then `back` */
     START, START_TAKE, ABORT_LOCK, ABORT_BREAK, ABORT_RING, ABORT_TAKE,
@@ -96,7 +96,7 @@ static void advance(struct state *s, struct thread *t, char *wrong)
     if (s->given[head])
         strcpy(wrong, "a request is worked on that was given back");
     if (s->came <= head) {
-        t->at = (uint8_t)(t->until == NOBODY ? RELEASE : SLEEP_BROKEN); /* the starter only polls */
+        t->at = (uint8_t)(t->until == NOBODY ? DISOWN : SLEEP_BROKEN); /* the starter only polls */
         return;
     }
     s->head++;
@@ -139,42 +139,43 @@ static bool drives(struct state *s, struct thread *t, char *wrong)
         return true;
     case SEE_BROKEN:
         t->saw_broken = s->broken;
-        t->at = without == TOLD_BEFORE_LEAVING && s->broken ? TELL : RELEASE;
+        t->at = DISOWN;
         return true;
     default:
         return false;
     }
 }
 
-static bool disowns(struct state *s, struct thread *t)
+static bool disowns(struct state *s, struct thread *t, char *wrong)
 {
     switch (t->at) {
+    case DISOWN:
+        t->at = s->broken ? TELL : RELEASE;
+        return true;
+    case TELL: /* reads the buffers of the run that is under way */
+        if (s->head < s->tail && s->given[s->head] && !s->told)
+            strcpy(wrong, "a buffer is read that was given back");
+        s->told = 1;
+        t->at = RELEASE;
+        return true;
     case RELEASE:
-    case RELEASE_AGAIN:
         get_through(s, t);
         s->owned = 0;
-        t->at = (uint8_t)(t->at == RELEASE ? ANY_WAITERS : ANY_WAITERS_AGAIN);
+        t->at = ANY_WAITERS;
         return true;
     case ANY_WAITERS:
-    case ANY_WAITERS_AGAIN:
-        t->back = (uint8_t)(t->at == ANY_WAITERS ? RELEASED : LEFT);
-        t->at = (uint8_t)(s->waiters ? WAKE_LOCK : t->back);
-        if (t->at == LEFT)
-            leave(t);
+        t->back = RELEASED;
+        t->at = s->waiters ? WAKE_LOCK : RELEASED;
         return true;
     case RELEASED:
         t->at = RETAKE;
-        if (!s->broken || without == TOLD_BEFORE_LEAVING)
+        if (!s->broken || s->told || without == TOLD_BEFORE_LEAVING)
             leave(t);
         return true;
     case RETAKE:
-        (void)take(s, t, TELL, LEFT);
+        (void)take(s, t, DISOWN, LEFT);
         if (t->at == LEFT)
             leave(t);
-        return true;
-    case TELL:
-        s->told = 1;
-        t->at = without == TOLD_BEFORE_LEAVING ? RELEASE : RELEASE_AGAIN;
         return true;
     case LEFT: /* broken, and progress was ours */
         give_back(s, t);
@@ -191,8 +192,6 @@ static bool disowns(struct state *s, struct thread *t)
             s->thread[i].woken |= s->thread[i].at == ASLEEP;
         s->lock = 0;
         t->at = t->back;
-        if (t->at == LEFT)
-            leave(t);
         return true;
     default:
         return false;
@@ -281,7 +280,7 @@ static bool waits(struct state *s, struct thread *t)
         t->at = ABORT_TAKE;
         return true;
     case ABORT_TAKE:
-        return take(s, t, RELEASE, ENDED);
+        return take(s, t, DISOWN, ENDED);
     default:
         return false;
     }
@@ -303,7 +302,7 @@ static bool move(void *state, int which, char *wrong)
         get_through(s, t);
         return any;
     }
-    return drives(s, t, wrong) || disowns(s, t) || sleeps(s, t) || waits(s, t);
+    return drives(s, t, wrong) || disowns(s, t, wrong) || sleeps(s, t) || waits(s, t);
 }
 
 /* What may stay as it is if the peers stay silent from here on. `came` is a move of its own, so this is

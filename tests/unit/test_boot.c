@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -232,6 +233,45 @@ static void test_pretended_hosts_are_kept_apart(void **state)
     job.settings[1] = "interface=lo";
     job_run(&job, on_two_hosts);
     check_all_fine(&job);
+    job_done(&job);
+}
+
+/* Without descriptors no file can be read, so nothing tells which machine this is. */
+static int says_where_it_is(struct job *job, int i, struct job_rank *me)
+{
+    static struct rr_settings settings;
+    const struct rlimit none = { 0, 0 };
+    uint64_t host, net;
+
+    (void)job;
+    RR_TRY(rr_settings_load(&settings, NULL, &me->why));
+    if (i >= 2 && setrlimit(RLIMIT_NOFILE, &none) < 0)
+        return 1;
+    for (int times = 0; times < 2; times++) {
+        uint64_t machine = rr_machine_hash();
+        rr_identity(&settings, 0, &host, &net);
+        if (times && (machine != (uint64_t)me->numbers[0] || host != (uint64_t)me->numbers[1]))
+            return 2;
+        me->numbers[0] = (long)machine;
+        me->numbers[1] = (long)host;
+    }
+    return 0;
+}
+
+static void test_processes_share_a_machine_only_where_that_is_known(void **state)
+{
+    (void)state;
+    struct job job;
+
+    job_init(&job, 4, "127.0.0.1");
+    job_run(&job, says_where_it_is);
+    for (int what = 0; what < 2; what++) {
+        for (int i = 0; i < 4; i++)
+            assert_int_equal(job.at[i].code, 0);
+        assert_int_equal(job.at[0].numbers[what], job.at[1].numbers[what]);
+        assert_int_not_equal(job.at[0].numbers[what], job.at[2].numbers[what]);
+        assert_int_not_equal(job.at[2].numbers[what], job.at[3].numbers[what]);
+    }
     job_done(&job);
 }
 
@@ -650,6 +690,63 @@ static void test_strangers_at_data_listeners_neither_join_nor_stall(void **state
     job_done(&job);
 }
 
+static int guests(const struct rr_gate *g)
+{
+    int n = 0;
+
+    for (int i = 0; i < RR_BOOT_STRANGERS; i++)
+        n += g->guest[i].hand.state != RR_HAND_FREE;
+    return n;
+}
+
+static void nobody_gets_through(void *context, int fd, int rank)
+{
+    (void)context;
+    fail_msg("descriptor %d is said to be rank %d", fd, rank);
+}
+
+/* A full gate throws out one guest for each that comes, and none where nobody does. */
+static void test_a_full_gate_makes_room_only_for_who_has_come(void **state)
+{
+    (void)state;
+    static const unsigned char key[RR_KEY_BYTES], job[RR_JOB_BYTES];
+    static struct rr_gate g;
+    struct rr_address a = { .family = RR_FAMILY_IP4, .ip = { 127, 0, 0, 1 } };
+    struct pollfd p[RR_BOOT_STRANGERS + 1];
+    struct rr_polls polls = { p, 0, RR_BOOT_STRANGERS + 1, INT64_MAX };
+    const struct rr_log log = { 0 };
+    int before = job_fds(), end[RR_BOOT_STRANGERS][2], thrown_out = 0;
+
+    g = (struct rr_gate){ .badge = { key, job, 0, RR_PURPOSE_MEET }, .listeners = 1 };
+    g.listener[0] = rr_listen(&a);
+    assert_true(g.listener[0] >= 0);
+    for (int i = 0; i < RR_BOOT_STRANGERS; i++) { /* they came long ago, at time 0 */
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, end[i]), 0);
+        rr_hand_accept(&g.guest[i].hand, &g.badge, end[i][0]);
+    }
+    for (int round = 0; round < 2; round++) {
+        int fd = round ? connect_to(a.port) : -1;
+        polls.used = 0;
+        rr_gate_polls(&g, &polls);
+        for (int i = 0; i < polls.used; i++)
+            p[i].revents = p[i].fd == g.listener[0] ? POLLIN : 0; /* at first it is not true */
+        rr_gate_turn(&g, &polls, &log, nobody_gets_through, NULL);
+        assert_int_equal(guests(&g), RR_BOOT_STRANGERS);
+        assert_int_equal(g.strangers, round);
+        if (fd >= 0)
+            close(fd);
+    }
+    for (int i = 0; i < RR_BOOT_STRANGERS; i++) {
+        struct pollfd closed = { .fd = end[i][1], .events = POLLRDHUP };
+        thrown_out += poll(&closed, 1, 0) == 1;
+        rr_hand_drop(&g.guest[i].hand);
+        close(end[i][1]);
+    }
+    assert_int_equal(thrown_out, 1);
+    close(g.listener[0]);
+    assert_int_equal(job_fds(), before);
+}
+
 /* ---- those who have the key, and lie ---- */
 
 static const struct lie {
@@ -664,6 +761,8 @@ static const struct lie {
     { INT32_MIN, 3, { RR_NOTE_JOIN, 0 }, RINGRED_ECONFIG, "came as rank -2147483648, but" },
     { 0, 3, { RR_NOTE_JOIN, 0 }, RINGRED_ECONFIG, "rank 0 was started twice" },
     { 2000000, 9, { RR_NOTE_JOIN, 0 }, RINGRED_ECONFIG, "was started for 9 ranks" },
+    /* one part twice is not the parts of two */
+    { 2, 3, { RR_NOTE_JOIN, RR_NOTE_JOIN }, RINGRED_EWIRE, "rank 2 sent its part of step 1 twice" },
     /* says goodbye before it has come: nothing is lost, and rank 2 is still awaited */
     { 2000000, 3, { RR_NOTE_BYE, 0 }, RINGRED_ETIMEOUT, "ranks 1, 2 never arrived" },
 };
@@ -726,6 +825,47 @@ static void test_who_lies_with_the_key_ends_the_rendezvous_in_words(void **state
         assert_int_equal(job.at[0].fds_before, job.at[0].fds_after);
         job_done(&job);
     }
+}
+
+/* A rank that gives its part of the next exchange twice, where its mate gives none. */
+static int twice_where_one_is_due(struct job *job, int i, struct job_rank *me)
+{
+    struct rr_boot *boot;
+    unsigned char all[3];
+    int rc = 0;
+
+    RR_TRY(job_open(job, i, me, &boot));
+    if (i == 2) {
+        job_wait(job);
+    } else if (i == 1) {
+        for (int times = 0; times < 2; times++) {
+            rr_line_send(&boot->line[0], RR_NOTE_UP, boot->step + 1, "x", 1);
+            while (rr_line_write(&boot->line[0]) == RINGRED_PENDING)
+                poll(NULL, 0, 1);
+        }
+        job_wait(job);
+    } else {
+        rc = rr_boot_allgather(boot, "x", 1, all, &me->why);
+        __atomic_store_n(&me->numbers[0], 1, __ATOMIC_RELEASE);
+    }
+    rr_boot_close(boot);
+    return rc;
+}
+
+static void test_a_part_given_twice_is_not_two(void **state)
+{
+    (void)state;
+    struct job job;
+
+    job_init(&job, 3, "127.0.0.1");
+    job_start(&job, twice_where_one_is_due);
+    while (!__atomic_load_n(&job.at[0].numbers[0], __ATOMIC_ACQUIRE))
+        poll(NULL, 0, 1);
+    job_release(&job);
+    job_join(&job);
+    assert_int_equal(job.at[0].code, RINGRED_EWIRE);
+    assert_non_null(strstr(job.at[0].why.text, "rank 1 sent its part of step 2 twice"));
+    job_done(&job);
 }
 
 static int patient_with_key(struct job *job, int i, struct job_rank *me)
@@ -842,6 +982,7 @@ int main(void)
         cmocka_unit_test(test_ranks_meet_by_a_unique_id),
         cmocka_unit_test(test_an_exchange_may_be_larger_than_sockets_hold),
         cmocka_unit_test(test_pretended_hosts_are_kept_apart),
+        cmocka_unit_test(test_processes_share_a_machine_only_where_that_is_known),
         cmocka_unit_test(test_ranks_started_twice_are_named_to_all),
         cmocka_unit_test(test_another_size_is_named_to_all),
         cmocka_unit_test(test_missing_ranks_are_named_to_all_that_are_there),
@@ -856,7 +997,9 @@ int main(void)
         cmocka_unit_test(test_any_allocation_may_fail),
         cmocka_unit_test(test_strangers_at_the_root_neither_join_nor_stall),
         cmocka_unit_test(test_strangers_at_data_listeners_neither_join_nor_stall),
+        cmocka_unit_test(test_a_full_gate_makes_room_only_for_who_has_come),
         cmocka_unit_test(test_who_lies_with_the_key_ends_the_rendezvous_in_words),
+        cmocka_unit_test(test_a_part_given_twice_is_not_two),
         cmocka_unit_test(test_another_key_is_refused_and_told),
         cmocka_unit_test(test_a_job_without_a_key_meets_with_one_warning),
         cmocka_unit_test(test_another_version_at_the_root_is_named),

@@ -30,25 +30,16 @@ static void config_init(ringred_config *c)
 static int find_with(const char *variables, const ringred_config *config)
 {
     static const char *const known[] = {
-        "RINGRED_RANK",
-        "RINGRED_SIZE",
-        "RINGRED_LOCAL_RANK",
-        "RINGRED_LOCAL_SIZE",
-        "RINGRED_ROOT",
-        "RINGRED_ROOT_FD",
-        "RINGRED_KEY",
-        "RINGRED_KEY_FILE",
-        "RINGRED_KEY_FD",
-        "RINGRED_REQUIRE_KEY",
-        "RANK",
-        "WORLD_SIZE",
-        "LOCAL_RANK",
-        "LOCAL_WORLD_SIZE",
-        "MASTER_ADDR",
-        "MASTER_PORT",
-        "TORCHELASTIC_USE_AGENT_STORE",
-        "TORCHELASTIC_RUN_ID",
-        "TORCHELASTIC_RESTART_COUNT",
+        "RINGRED_RANK",         "RINGRED_SIZE",
+        "RINGRED_LOCAL_RANK",   "RINGRED_LOCAL_SIZE",
+        "RINGRED_ROOT",         "RINGRED_ROOT_FD",
+        "RINGRED_KEY",          "RINGRED_KEY_FILE",
+        "RINGRED_KEY_FD",       "RINGRED_REQUIRE_KEY",
+        "RINGRED_INIT_TIMEOUT", "RANK",
+        "WORLD_SIZE",           "LOCAL_RANK",
+        "LOCAL_WORLD_SIZE",     "MASTER_ADDR",
+        "MASTER_PORT",          "TORCHELASTIC_USE_AGENT_STORE",
+        "TORCHELASTIC_RUN_ID",  "TORCHELASTIC_RESTART_COUNT",
     };
     char copy[512], *at = copy, *word;
 
@@ -266,10 +257,13 @@ static void test_a_key_is_the_same_wherever_it_comes_from(void **state)
     assert_int_equal(write(end[1], secret, 16), 16);
     close(end[1]);
     snprintf(variables, sizeof variables, PLACE "RINGRED_KEY_FD=%d", end[0]);
-    for (int times = 0; times < 2; times++) { /* it can be read once, but is asked for again */
+    for (int times = 0; times < 3; times++) { /* it can be read once, but is asked for again */
         assert_int_equal(find_with(variables, NULL), 0);
         assert_memory_equal(key, launch.key, sizeof key);
-        assert_int_equal(fcntl(end[0], F_GETFD), -1);
+        if (times == 0) /* the number still means the pipe, which programs from here do not get */
+            assert_int_equal(fcntl(end[0], F_GETFD), FD_CLOEXEC);
+        if (times == 1)
+            close(end[0]);
     }
 
     config_init(&c);
@@ -277,6 +271,63 @@ static void test_a_key_is_the_same_wherever_it_comes_from(void **state)
     c.key_bytes = 16;
     assert_int_equal(find_with(PLACE "RINGRED_KEY=another-key-of-the-environment", &c), 0);
     assert_memory_equal(key, launch.key, sizeof key);
+}
+
+static void pipe_with(int end[2], const char *secret)
+{
+    assert_int_equal(pipe(end), 0);
+    assert_int_equal(write(end[1], secret, strlen(secret)), strlen(secret));
+}
+
+static void test_another_pipe_of_the_same_number_has_another_key(void **state)
+{
+    (void)state;
+    unsigned char first[RR_KEY_BYTES], second[RR_KEY_BYTES];
+    char variables[256];
+    int a[2], b[2];
+
+    find_with(PLACE "RINGRED_KEY=the-second-of-two-keys", NULL);
+    memcpy(second, launch.key, sizeof second);
+    pipe_with(a, "the-first-of-two-keys");
+    close(a[1]);
+    snprintf(variables, sizeof variables, PLACE "RINGRED_KEY_FD=%d", a[0]);
+    assert_int_equal(find_with(variables, NULL), 0);
+    memcpy(first, launch.key, sizeof first);
+    assert_memory_not_equal(first, second, sizeof first);
+
+    pipe_with(b, "the-second-of-two-keys");
+    close(b[1]);
+    assert_int_equal(dup2(b[0], a[0]), a[0]);
+    assert_int_equal(find_with(variables, NULL), 0);
+    assert_memory_equal(second, launch.key, sizeof second);
+    snprintf(variables, sizeof variables, PLACE "RINGRED_KEY_FD=%d", b[0]); /* that pipe again */
+    assert_int_equal(find_with(variables, NULL), 0);
+    assert_memory_equal(second, launch.key, sizeof second);
+    close(a[0]);
+    close(b[0]);
+    snprintf(variables, sizeof variables, PLACE "RINGRED_KEY_FD=%d", a[0]); /* closed, and not the latest */
+    assert_int_equal(find_with(variables, NULL), RINGRED_ESETTING);
+}
+
+static void test_a_pipe_that_does_not_end_is_waited_for_in_bounds(void **state)
+{
+    (void)state;
+    unsigned char key[RR_KEY_BYTES];
+    char variables[256];
+    int end[2];
+
+    find_with(PLACE "RINGRED_KEY=a-key-in-two-pieces", NULL);
+    memcpy(key, launch.key, sizeof key);
+    pipe_with(end, "a-key-in-");
+    snprintf(variables, sizeof variables, PLACE "RINGRED_INIT_TIMEOUT=0.05 RINGRED_KEY_FD=%d",
+             end[0]);
+    assert_int_equal(find_with(variables, NULL), RINGRED_ETIMEOUT);
+    assert_non_null(strstr(why.text, "key_fd"));
+    assert_int_equal(write(end[1], "two-pieces", 10), 10); /* nothing of it is lost */
+    close(end[1]);
+    assert_int_equal(find_with(variables, NULL), 0);
+    assert_memory_equal(key, launch.key, sizeof key);
+    close(end[0]);
 }
 
 static void test_without_a_key_jobs_still_differ(void **state)
@@ -416,6 +467,8 @@ int main(void)
         cmocka_unit_test(test_contradictions_are_refused_with_their_names),
         cmocka_unit_test(test_arguments_that_contradict_are_refused),
         cmocka_unit_test(test_a_key_is_the_same_wherever_it_comes_from),
+        cmocka_unit_test(test_another_pipe_of_the_same_number_has_another_key),
+        cmocka_unit_test(test_a_pipe_that_does_not_end_is_waited_for_in_bounds),
         cmocka_unit_test(test_without_a_key_jobs_still_differ),
         cmocka_unit_test(test_a_unique_id_names_its_maker_and_carries_a_key),
         cmocka_unit_test(test_ports_behind_the_last_go_on_below),
