@@ -22,7 +22,12 @@ static size_t link_oneshot_most(int ranks)
     return ranks <= 2 ? 8 * KI : ranks <= 8 ? 16 * KI : 0;
 }
 
-#define STAR_MOST (8 * KI)
+/* The star's centre carries n - 1 vectors each way. */
+static size_t star_most(int ranks)
+{
+    return 768 * KI / (size_t)(ranks - 1);
+}
+
 #define DOUBLING_MOST (32 * KI)
 
 /* Bytes of a segment before it is fitted into scratch and stage. */
@@ -55,7 +60,7 @@ static enum rr_algo by_size(const ringred_comm *c, size_t bytes)
         return bytes <= shm_oneshot_most(n) ? RR_ALGO_SHM_ONESHOT : RR_ALGO_SHM_TWOSHOT;
     if (is_possible(c, RR_ALGO_HIERARCHICAL))
         return RR_ALGO_HIERARCHICAL;
-    if (c->crowded_any && n > 2 && n <= 8 && bytes <= STAR_MOST)
+    if (c->crowded_any && n > 2 && n <= 8 && bytes <= star_most(n))
         return RR_ALGO_STAR;
     if (bytes <= link_oneshot_most(n))
         return RR_ALGO_ONESHOT;
