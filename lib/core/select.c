@@ -22,10 +22,10 @@ static size_t link_oneshot_most(int ranks)
     return ranks <= 2 ? 8 * KI : ranks <= 8 ? 16 * KI : 0;
 }
 
-/* The star's centre carries n - 1 vectors each way. */
+/* A two-shot has n (n - 1) messages in each of its two rounds, the star n - 1. */
 static size_t star_most(int ranks)
 {
-    return 768 * KI / (size_t)(ranks - 1);
+    return 128 * KI * (size_t)ranks;
 }
 
 #define DOUBLING_MOST (32 * KI)
