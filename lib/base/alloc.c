@@ -33,7 +33,11 @@ static bool fails_now(void)
 
 void *rr_alloc(size_t count, size_t bytes)
 {
-    return fails_now() ? NULL : calloc(count ? count : 1, bytes ? bytes : 1);
+    size_t whole;
+
+    if (fails_now() || __builtin_mul_overflow(count, bytes, &whole))
+        return NULL;
+    return calloc(1, whole ? whole : 1);
 }
 
 void *rr_alloc_aligned(size_t alignment, size_t bytes)
