@@ -17,8 +17,7 @@ import numpy
 
 from . import _arrays
 from ._errors import (
-    ETIMEOUT, OK, PENDING, AbortedError, InvalidArgumentError, SettingError, TimeoutError, from_status,
-    new_c_error,
+    OK, PENDING, AbortedError, InvalidArgumentError, SettingError, TimeoutError, from_status, new_c_error,
 )
 from ._library import CConfig, CUniqueId, LogFunction, lib
 
@@ -289,16 +288,12 @@ class Communicator:
             if request.handle is None:
                 return True
             status = lib.wait(request.handle, slice_ns) if slice_ns else lib.test(request.handle)
-            if status == PENDING or (status == ETIMEOUT and not self._is_broken()):
+            if status == PENDING:             # anything else has ended it
                 return False
             self._end(request, status)
             return True
         finally:
             request.lock.release()
-
-    def _is_broken(self) -> bool:
-        error = new_c_error()
-        return lib.comm_error(self._handle, ctypes.byref(error)) < 0 or error.code != 0
 
     def _end(self, request: _Request, status: int) -> None:
         request.handle = None

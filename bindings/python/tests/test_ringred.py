@@ -277,6 +277,36 @@ def disagreement(comm):
     return failure.text
 
 
+def different_roots(comm):
+    """Waits of many slices, since neither rank comes to what the other waits for."""
+    began = time.monotonic()
+    failure = raises(ringred.MismatchError, comm.broadcast, np.zeros(1000, "float32"), 1 - comm.rank)
+    assert "root 0" in failure.text and "root 1" in failure.text, failure.text
+    assert time.monotonic() - began < 2             # what is promised
+    raises(ringred.MismatchError, comm.barrier)
+
+
+def refused_memory(comm, go):
+    """A refusal is remembered by the library, but ends nothing."""
+    raises(MemoryError, ringred.empty, comm, 1 << 58)
+    mine = numbers(comm.rank, (1000,))
+    if comm.rank == 0:
+        work = comm.allreduce_async(mine)
+        for _ in range(3):
+            raises(ringred.TimeoutError, work.wait, 0.01)
+            assert not work.done and not work.test()
+        thread = threading.Timer(0.05, go.set)      # in one of the later slices
+        thread.start()
+        comm.barrier()
+        assert work.wait() is mine
+        thread.join()
+    else:
+        assert go.wait(PATIENCE_S)
+        comm.allreduce(mine)
+        comm.barrier()
+    same(mine, total(comm.size, (1000,)))
+
+
 def lost_peer(comm):
     comm.barrier()
     if comm.rank == 1:
@@ -389,6 +419,14 @@ class Works(unittest.TestCase):
 class Failures(unittest.TestCase):
     def test_disagreement_is_told_to_every_rank(self):
         run_ranks(2, disagreement, broken=True)
+
+    def test_different_roots_are_told_within_slices(self):
+        for transport in ("tcp", "shm"):
+            run_ranks(2, different_roots, broken=True, transport=transport)
+
+    def test_a_refusal_leaves_later_waits_right(self):
+        for transport in ("tcp", "shm"):
+            run_ranks(2, refused_memory, fork.Event(), transport=transport)
 
     def test_a_lost_peer_is_named(self):
         for transport in ("shm", "tcp"):
