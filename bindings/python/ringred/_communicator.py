@@ -417,6 +417,12 @@ def init(
     return Communicator(made, call, _call_timeout(settings))
 
 
+def _free(pointer: int, pid: int) -> None:
+    """A forked child has copies of our objects, but the memory behind them is its parent's."""
+    if os.getpid() == pid:
+        lib.free(pointer)
+
+
 def empty(comm: Communicator, shape: Any, dtype: Any = "float32") -> numpy.ndarray:
     """A new array, of zeros, in memory that the peers on this host can reach: the fastest to reduce.
 
@@ -429,7 +435,7 @@ def empty(comm: Communicator, shape: Any, dtype: Any = "float32") -> numpy.ndarr
     nbytes, pointer = count * whole.itemsize, ctypes.c_void_p()
     comm._check(lib.alloc(comm._live(), max(nbytes, 1), ctypes.byref(pointer)))
     place = (ctypes.c_char * max(nbytes, 1)).from_address(pointer.value or 0)
-    weakref.finalize(place, lib.free, pointer.value).atexit = False
+    weakref.finalize(place, _free, pointer.value or 0, os.getpid()).atexit = False
     return numpy.frombuffer(place, whole, count).reshape(dimensions)
 
 

@@ -14,6 +14,7 @@ import threading
 import time
 import traceback
 import unittest
+import weakref
 
 import numpy as np
 
@@ -352,6 +353,35 @@ def shared_memory(comm):
     same(view, total(comm.size, (300, 400), "float64")[::2])  # outlives communicator and owner
 
 
+def forked_child(comm):
+    """What a child drops, destroys or leaves behind at its exit is still the parent's."""
+    freed = []
+    ringred._communicator.lib.free = freed.append   # there is nothing to free before this ends
+    mine = ringred.empty(comm, 5000)
+    mine[...] = numbers(comm.rank, (5000,))
+    work = comm.barrier_async()
+    for explicit in (False, True):
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                if explicit:
+                    del mine, work
+                    gc.collect()
+                    raises(ringred.ForkedError, comm.barrier)
+                    comm.destroy()
+                weakref.finalize._exitfunc()        # as at the end of any program
+                assert not freed
+                status = 0
+            finally:
+                os._exit(status)
+        assert os.waitpid(child, 0)[1] == 0
+        same(mine, numbers(comm.rank, (5000,)))
+    work.wait()
+    comm.allreduce(mine)
+    same(mine, total(comm.size, (5000,)))
+
+
 def after_destroy(comm, go):
     if comm.rank == 0:
         work = comm.barrier_async()
@@ -437,6 +467,10 @@ class Failures(unittest.TestCase):
 
     def test_a_blocking_call_keeps_its_time(self):
         run_ranks(2, timed_call, fork.Event(), broken=True, timeout=0.2)
+
+    def test_a_forked_child_leaves_all_as_it_is(self):
+        for transport in ("shm", "tcp"):
+            run_ranks(2, forked_child, transport=transport)
 
     def test_after_destroy(self):
         run_ranks(2, after_destroy, fork.Event(), broken=True)
