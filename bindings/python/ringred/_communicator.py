@@ -121,7 +121,8 @@ class Work:
     def wait(self, timeout: Optional[float] = None) -> Any:
         """Waits until it has ended, at most timeout seconds, and returns the array of the result.
 
-        TimeoutError leaves it running: wait again, or later.
+        TimeoutError leaves it running: wait again, or later. Only if it is done by then, a time limit
+        elsewhere (a blocking call's, a peer's) has ended it and broken the communicator.
         """
         comm, request = self._comm, self._request
         if not comm._wait(request, timeout):
