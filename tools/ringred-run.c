@@ -34,6 +34,8 @@
 #define RANKS_MOST  4096
 #define LINE_MOST   (1 << 20)             /* a longer line is passed on in pieces */
 #define SETTLE_NS   ((int64_t)1000000000) /* after a failure the others may say what they saw */
+#define READER_NS   ((int64_t)1000000000) /* after Ctrl-C, for a reader of our output that stalls */
+#define PIECE       4096                  /* a pipe that has room has room for that much */
 #define EXIT_SYSTEM 125                   /* ringred-run itself failed */
 
 /* What a rank writes to one of its two outputs. */
@@ -67,22 +69,31 @@ static struct {
     unsigned char key[KEY_BYTES];
     struct rlimit files; /* as we found it: the ranks get it back */
     /* how it ends */
-    int code; /* of the first failure */
-    bool failed, told, interrupted;
+    int code;        /* of the first failure */
+    siginfo_t first; /* that failure, */
+    int first_rank;  /* whose it is, */
+    bool first_said; /* and whether we have said so */
+    bool failed, told, interrupted, hurried;
+    bool look;                   /* ranks may have ended while we were busy with output */
     int64_t next_ns;             /* when to become ruder; INT64_MAX: never */
     struct stream *open_line[3]; /* who has written a line's beginning to 1 and 2 */
-} job = { .grace_ns = (int64_t)5000000000, .next_ns = INT64_MAX };
+} job = { .signals = -1, .grace_ns = (int64_t)5000000000, .next_ns = INT64_MAX };
+
+static void put(int to, const char *text, size_t bytes);
 
 static void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static void say(const char *format, ...)
 {
+    static const char name[] = "ringred-run: ";
+    char text[4096];
     va_list a;
 
-    fprintf(stderr, "ringred-run: ");
     va_start(a, format);
-    vfprintf(stderr, format, a);
+    int n = vsnprintf(text, sizeof text, format, a);
     va_end(a);
-    fprintf(stderr, "\n");
+    put(2, name, sizeof name - 1);
+    put(2, text, n < 0 ? 0 : n < (int)sizeof text ? (size_t)n : sizeof text - 1);
+    put(2, "\n", 1);
 }
 
 static int64_t now_ns(void)
@@ -358,7 +369,124 @@ static int start(int r)
     return n == (ssize_t)sizeof system ? system : 0;
 }
 
+/* ---- ending ---- */
+
+static void signal_all(int sig)
+{
+    for (int r = 0; r < job.ranks; r++)
+        if (job.rank[r].pid > 0)
+            kill(-job.rank[r].pid, sig);
+}
+
+/* First the polite signal, after the grace the other one. */
+static void end_all(int sig)
+{
+    signal_all(sig);
+    signal_all(SIGCONT); /* a stopped process cannot end */
+    job.told = true;
+    job.next_ns = sig == SIGKILL ? INT64_MAX : now_ns() + job.grace_ns;
+}
+
+static void become_ruder(void)
+{
+    end_all(job.told ? SIGKILL : SIGTERM);
+}
+
+/* The first failure counts. What it was is said once its rank's output is out. */
+static void note_end(int r, const siginfo_t *i)
+{
+    int code = i->si_code != CLD_EXITED ? 128 + i->si_status : i->si_status;
+
+    if (code == 0 || job.failed || job.interrupted)
+        return;
+    job.failed = true;
+    job.code = code;
+    job.first = *i;
+    job.first_rank = r;
+    job.next_ns = now_ns() + SETTLE_NS;
+}
+
+/* Whether it has ended; it stays to be reaped. */
+static bool has_ended(const struct rank *k, siginfo_t *i)
+{
+    *i = (siginfo_t){ 0 };
+    return k->pid > 0 && waitid(P_PID, (id_t)k->pid, i, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           i->si_pid != 0;
+}
+
+static void look_for_ends(void)
+{
+    siginfo_t i;
+
+    for (int r = 0; job.look && r < job.ranks; r++)
+        if (has_ended(&job.rank[r], &i))
+            note_end(r, &i);
+}
+
+static void on_signal(int sig)
+{
+    if (sig == SIGCHLD) {
+        job.look = true;
+        return;
+    }
+    if (sig == SIGTSTP) {
+        signal_all(SIGTSTP);
+        raise(SIGSTOP);
+        signal_all(SIGCONT);
+        return;
+    }
+    if (!job.failed && !job.interrupted)
+        job.code = 128 + sig;
+    end_all(job.interrupted ? SIGKILL : sig); /* asked twice: at once */
+    job.hurried = job.interrupted;
+    job.interrupted = true;
+}
+
+/* Writes nothing and reaps nobody: output may be under way. */
+static void handle_signals(void)
+{
+    struct signalfd_siginfo i;
+
+    while (read(job.signals, &i, sizeof i) == (ssize_t)sizeof i)
+        on_signal((int)i.ssi_signo);
+}
+
+static int left_ms(int64_t until_ns, int64_t now)
+{
+    int64_t left = until_ns == INT64_MAX ? INT64_MAX : (until_ns - now) / 1000000 + 1;
+
+    return until_ns <= now ? 0 : left > 3600000 ? 3600000 : (int)left;
+}
+
 /* ---- output ---- */
+
+/* Waits until there is room, and meanwhile does what cannot wait: without it a reader that has
+ * stopped reading would keep us from hearing Ctrl-C, and from seeing that a rank has died. False:
+ * the reader stalls, and the user wants an end. */
+static bool has_reader(int to)
+{
+    int64_t began = now_ns();
+
+    for (;;) {
+        struct pollfd p[2] = { { .fd = to, .events = POLLOUT },
+                               { .fd = job.signals, .events = POLLIN } };
+        int64_t now = now_ns(), until = job.interrupted ? began + READER_NS : INT64_MAX;
+        if (job.hurried)
+            until = now;
+        int ready = poll(p, 2, left_ms(until < job.next_ns ? until : job.next_ns, now));
+        if (ready > 0 && p[1].revents) {
+            handle_signals();
+            look_for_ends();
+        }
+        now = now_ns();
+        if (now >= job.next_ns)
+            become_ruder();
+        if (ready > 0 && p[0].revents)
+            return true;
+        if (now >= until)
+            return false;
+    }
+}
 
 /* Everything, or nothing more to anybody who has stopped reading. */
 static void put(int to, const char *text, size_t bytes)
@@ -366,13 +494,12 @@ static void put(int to, const char *text, size_t bytes)
     static bool gone[3];
 
     while (bytes && !gone[to]) {
-        ssize_t n = write(to, text, bytes);
-        if (n < 0 && errno == EAGAIN) {
-            struct pollfd p = { .fd = to, .events = POLLOUT };
-            (void)poll(&p, 1, 1000);
-            continue;
+        if (!has_reader(to)) {
+            gone[to] = true;
+            return;
         }
-        if (n < 0 && errno != EINTR)
+        ssize_t n = write(to, text, bytes < PIECE ? bytes : PIECE);
+        if (n < 0 && errno != EINTR && errno != EAGAIN)
             gone[to] = true;
         if (n > 0) {
             text += n;
@@ -477,59 +604,39 @@ static void drain_last(struct stream *s)
     s->fd = -1;
 }
 
-/* ---- ending ---- */
+/* ---- those that have ended ---- */
 
-static void signal_all(int sig)
+static void say_end(void)
 {
-    for (int r = 0; r < job.ranks; r++)
-        if (job.rank[r].pid > 0)
-            kill(-job.rank[r].pid, sig);
-}
+    const siginfo_t *i = &job.first;
+    const char *others = job.alive > 1 ? "; ending the others" : "";
 
-/* First the polite signal, after the grace the other one. */
-static void end_all(int sig)
-{
-    signal_all(sig);
-    signal_all(SIGCONT); /* a stopped process cannot end */
-    job.told = true;
-    job.next_ns = sig == SIGKILL ? INT64_MAX : now_ns() + job.grace_ns;
-}
-
-static void become_ruder(void)
-{
-    end_all(job.told ? SIGKILL : SIGTERM);
-}
-
-static void note_end(int r, const siginfo_t *i)
-{
-    bool killed = i->si_code != CLD_EXITED;
-    int code = killed ? 128 + i->si_status : i->si_status;
-
-    if (code == 0 || job.failed || job.interrupted)
+    if (!job.failed || job.first_said || i->si_pid == 0)
         return;
-    job.failed = true;
-    job.code = code;
-    if (killed)
-        say("rank %d (pid %d) was killed by signal %d (%s)%s", r, i->si_pid, i->si_status,
-            strsignal(i->si_status), job.alive > 1 ? "; ending the others" : "");
+    job.first_said = true;
+    if (i->si_code != CLD_EXITED)
+        say("rank %d (pid %d) was killed by signal %d (%s)%s", job.first_rank, i->si_pid,
+            i->si_status, strsignal(i->si_status), others);
     else
-        say("rank %d (pid %d) ended with status %d%s", r, i->si_pid, code,
-            job.alive > 1 ? "; ending the others" : "");
-    job.next_ns = now_ns() + SETTLE_NS;
+        say("rank %d (pid %d) ended with status %d%s", job.first_rank, i->si_pid, i->si_status,
+            others);
 }
 
 static void reap(void)
 {
+    siginfo_t i;
+
+    job.look = false;
     for (int r = 0; r < job.ranks; r++) {
         struct rank *k = &job.rank[r];
-        siginfo_t i = { 0 };
-        if (k->pid <= 0 || waitid(P_PID, (id_t)k->pid, &i, WEXITED | WNOHANG | WNOWAIT) < 0 ||
-            i.si_pid == 0)
+        if (!has_ended(k, &i))
             continue;
         for (int s = 0; s < 2; s++)
             if (k->out[s].fd >= 0)
                 drain(&k->out[s]);
         note_end(r, &i);
+        if (r == job.first_rank)
+            say_end();
         if (job.failed || job.interrupted)
             kill(-k->pid,
                  SIGKILL); /* what it has left behind; the number is ours until it is reaped */
@@ -541,33 +648,11 @@ static void reap(void)
     }
 }
 
-static void on_signal(const struct signalfd_siginfo *i)
-{
-    int sig = (int)i->ssi_signo;
-
-    if (sig == SIGCHLD) {
-        reap();
-        return;
-    }
-    if (sig == SIGTSTP) {
-        signal_all(SIGTSTP);
-        raise(SIGSTOP);
-        signal_all(SIGCONT);
-        return;
-    }
-    if (!job.failed && !job.interrupted)
-        job.code = 128 + sig;
-    end_all(job.interrupted ? SIGKILL : sig); /* asked twice: at once */
-    job.interrupted = true;
-}
-
 /* ---- the loop ---- */
 
 static void turn(struct pollfd *polls, struct stream **whose)
 {
-    struct signalfd_siginfo i;
     int n = 0;
-    int64_t left = job.next_ns == INT64_MAX ? INT64_MAX : (job.next_ns - now_ns()) / 1000000 + 1;
 
     polls[n++] = (struct pollfd){ .fd = job.signals, .events = POLLIN };
     for (int r = 0; r < job.ranks; r++)
@@ -577,12 +662,13 @@ static void turn(struct pollfd *polls, struct stream **whose)
                 polls[n] = (struct pollfd){ .fd = whose[n]->fd, .events = POLLIN };
                 n++;
             }
-    (void)poll(polls, (nfds_t)n, left < 0 ? 0 : left > 3600000 ? -1 : (int)left);
+    (void)poll(polls, (nfds_t)n, job.look ? 0 : left_ms(job.next_ns, now_ns()));
     for (int k = 1; k < n; k++)
         if (polls[k].revents)
             drain(whose[k]);
-    while (read(job.signals, &i, sizeof i) == (ssize_t)sizeof i)
-        on_signal(&i);
+    handle_signals();
+    if (job.look)
+        reap();
     if (now_ns() >= job.next_ns)
         become_ruder();
 }

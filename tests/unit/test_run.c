@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -227,6 +228,122 @@ static void test_a_signal_ends_all_ranks(void **state)
     stop_with(SIGKILL, 128 + SIGKILL); /* nobody is left to forward it */
 }
 
+/* ---- a reader that does not read ---- */
+
+struct stalled {
+    char dir[40], words[160];
+    int end[2]; /* of the pipe that is the tool's output: the test keeps both, and reads neither */
+    pid_t tool;
+};
+
+/* Two ranks: 0 writes for ever, 1 sleeps. Returns when the pipe is full. */
+static void stalled_start(struct stalled *s)
+{
+    struct pollfd p;
+
+    strcpy(s->dir, "/tmp/ringred-test-XXXXXX");
+    assert_non_null(mkdtemp(s->dir));
+    assert_int_equal(pipe2(s->end, O_CLOEXEC), 0);
+    snprintf(s->words, sizeof s->words,
+             "echo $$ >%s/$RINGRED_RANK; test $RINGRED_RANK = 0 && exec yes; exec sleep 1000",
+             s->dir);
+    fflush(NULL);
+    s->tool = fork();
+    if (s->tool == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        dup2(s->end[1], 1);
+        dup2(s->end[1], 2);
+        execl(tool, tool, "-n", "2", "sh", "-c", s->words, NULL);
+        _exit(99);
+    }
+    p = (struct pollfd){ .fd = s->end[1], .events = POLLOUT };
+    while (poll(&p, 1, 0) != 0)
+        poll(NULL, 0, 1);
+}
+
+static pid_t stalled_rank(const struct stalled *s, int rank)
+{
+    char path[64];
+    int pid = 0;
+
+    snprintf(path, sizeof path, "%s/%d", s->dir, rank);
+    while (pid == 0) {
+        FILE *f = fopen(path, "re");
+        if (f && fscanf(f, "%d", &pid) != 1)
+            pid = 0;
+        if (f)
+            fclose(f);
+        poll(NULL, 0, 1);
+    }
+    return pid;
+}
+
+/* Reads what there is, for the tool to end; returns its status. */
+static int stalled_end(struct stalled *s)
+{
+    char path[64];
+    int status;
+
+    close(s->end[1]);
+    r = (struct run){ .pid = s->tool, .out = s->end[0] };
+    run_read(&r, NULL);
+    close(s->end[0]);
+    assert_int_equal(waitpid(s->tool, &status, 0), s->tool);
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%d", s->dir, i);
+        unlink(path);
+    }
+    rmdir(s->dir);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void await_end(pid_t pid) /* reaped or not */
+{
+    for (char state = 'R'; state != 'Z' && state != 0; poll(NULL, 0, 1)) {
+        char path[64];
+        snprintf(path, sizeof path, "/proc/%d/stat", pid);
+        FILE *f = fopen(path, "re");
+        if (!f || fscanf(f, "%*d (%*[^)]) %c", &state) != 1)
+            state = 0;
+        if (f)
+            fclose(f);
+    }
+}
+
+static void test_a_reader_that_stalls_does_not_keep_signals_out(void **state)
+{
+    (void)state;
+    static const int signals[] = { SIGINT, SIGTERM };
+
+    for (int i = 0; i < 2; i++) {
+        struct stalled s;
+        pid_t rank;
+        stalled_start(&s);
+        rank = stalled_rank(&s, 0);
+        alarm(60);
+        assert_int_equal(kill(s.tool, signals[i]), 0);
+        siginfo_t info;
+        assert_int_equal(waitid(P_PID, (id_t)s.tool, &info, WEXITED | WNOWAIT), 0);
+        alarm(0);
+        assert_int_equal(stalled_end(&s), 128 + signals[i]);
+        assert_int_equal(kill(rank, 0), -1);
+    }
+}
+
+static void test_a_reader_that_stalls_does_not_hide_a_death(void **state)
+{
+    (void)state;
+    struct stalled s;
+
+    stalled_start(&s);
+    pid_t writer = stalled_rank(&s, 0), sleeper = stalled_rank(&s, 1);
+    alarm(60);
+    assert_int_equal(kill(sleeper, SIGKILL), 0);
+    await_end(writer); /* the tool has ended it, with its output still in the way */
+    alarm(0);
+    assert_int_equal(stalled_end(&s), 128 + SIGKILL);
+}
+
 /* ---- as a rank ---- */
 
 static int as_rank(void)
@@ -267,6 +384,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_what_cannot_run_is_named_once),
         cmocka_unit_test(test_lines_stay_whole_and_bytes_as_they_are),
         cmocka_unit_test(test_a_signal_ends_all_ranks),
+        cmocka_unit_test(test_a_reader_that_stalls_does_not_keep_signals_out),
+        cmocka_unit_test(test_a_reader_that_stalls_does_not_hide_a_death),
     };
 
     if (argc > 1 && strcmp(argv[1], "as-rank") == 0)

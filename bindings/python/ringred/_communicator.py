@@ -17,8 +17,7 @@ import numpy
 
 from . import _arrays
 from ._errors import (
-    ETIMEOUT, OK, PENDING, AbortedError, InvalidArgumentError, SettingError, TimeoutError, from_status,
-    new_c_error,
+    OK, PENDING, AbortedError, InvalidArgumentError, SettingError, TimeoutError, from_status, new_c_error,
 )
 from ._library import CConfig, CUniqueId, LogFunction, lib
 
@@ -122,7 +121,8 @@ class Work:
     def wait(self, timeout: Optional[float] = None) -> Any:
         """Waits until it has ended, at most timeout seconds, and returns the array of the result.
 
-        TimeoutError leaves it running: wait again, or later.
+        TimeoutError leaves it running: wait again, or later. Only if it is done by then, a time limit
+        elsewhere (a blocking call's, a peer's) has ended it and broken the communicator.
         """
         comm, request = self._comm, self._request
         if not comm._wait(request, timeout):
@@ -289,16 +289,12 @@ class Communicator:
             if request.handle is None:
                 return True
             status = lib.wait(request.handle, slice_ns) if slice_ns else lib.test(request.handle)
-            if status == PENDING or (status == ETIMEOUT and not self._is_broken()):
+            if status == PENDING:             # anything else has ended it
                 return False
             self._end(request, status)
             return True
         finally:
             request.lock.release()
-
-    def _is_broken(self) -> bool:
-        error = new_c_error()
-        return lib.comm_error(self._handle, ctypes.byref(error)) < 0 or error.code != 0
 
     def _end(self, request: _Request, status: int) -> None:
         request.handle = None
@@ -422,6 +418,12 @@ def init(
     return Communicator(made, call, _call_timeout(settings))
 
 
+def _free(pointer: int, pid: int) -> None:
+    """A forked child has copies of our objects, but the memory behind them is its parent's."""
+    if os.getpid() == pid:
+        lib.free(pointer)
+
+
 def empty(comm: Communicator, shape: Any, dtype: Any = "float32") -> numpy.ndarray:
     """A new array, of zeros, in memory that the peers on this host can reach: the fastest to reduce.
 
@@ -434,7 +436,7 @@ def empty(comm: Communicator, shape: Any, dtype: Any = "float32") -> numpy.ndarr
     nbytes, pointer = count * whole.itemsize, ctypes.c_void_p()
     comm._check(lib.alloc(comm._live(), max(nbytes, 1), ctypes.byref(pointer)))
     place = (ctypes.c_char * max(nbytes, 1)).from_address(pointer.value or 0)
-    weakref.finalize(place, lib.free, pointer.value).atexit = False
+    weakref.finalize(place, _free, pointer.value or 0, os.getpid()).atexit = False
     return numpy.frombuffer(place, whole, count).reshape(dimensions)
 
 

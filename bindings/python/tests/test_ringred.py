@@ -14,6 +14,7 @@ import threading
 import time
 import traceback
 import unittest
+import weakref
 
 import numpy as np
 
@@ -277,6 +278,36 @@ def disagreement(comm):
     return failure.text
 
 
+def different_roots(comm):
+    """Waits of many slices, since neither rank comes to what the other waits for."""
+    began = time.monotonic()
+    failure = raises(ringred.MismatchError, comm.broadcast, np.zeros(1000, "float32"), 1 - comm.rank)
+    assert "root 0" in failure.text and "root 1" in failure.text, failure.text
+    assert time.monotonic() - began < 2             # what is promised
+    raises(ringred.MismatchError, comm.barrier)
+
+
+def refused_memory(comm, go):
+    """A refusal is remembered by the library, but ends nothing."""
+    raises(MemoryError, ringred.empty, comm, 1 << 58)
+    mine = numbers(comm.rank, (1000,))
+    if comm.rank == 0:
+        work = comm.allreduce_async(mine)
+        for _ in range(3):
+            raises(ringred.TimeoutError, work.wait, 0.01)
+            assert not work.done and not work.test()
+        thread = threading.Timer(0.05, go.set)      # in one of the later slices
+        thread.start()
+        comm.barrier()
+        assert work.wait() is mine
+        thread.join()
+    else:
+        assert go.wait(PATIENCE_S)
+        comm.allreduce(mine)
+        comm.barrier()
+    same(mine, total(comm.size, (1000,)))
+
+
 def lost_peer(comm):
     comm.barrier()
     if comm.rank == 1:
@@ -320,6 +351,35 @@ def shared_memory(comm):
     del big, none
     gc.collect()
     same(view, total(comm.size, (300, 400), "float64")[::2])  # outlives communicator and owner
+
+
+def forked_child(comm):
+    """What a child drops, destroys or leaves behind at its exit is still the parent's."""
+    freed = []
+    ringred._communicator.lib.free = freed.append   # there is nothing to free before this ends
+    mine = ringred.empty(comm, 5000)
+    mine[...] = numbers(comm.rank, (5000,))
+    work = comm.barrier_async()
+    for explicit in (False, True):
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                if explicit:
+                    del mine, work
+                    gc.collect()
+                    raises(ringred.ForkedError, comm.barrier)
+                    comm.destroy()
+                weakref.finalize._exitfunc()        # as at the end of any program
+                assert not freed
+                status = 0
+            finally:
+                os._exit(status)
+        assert os.waitpid(child, 0)[1] == 0
+        same(mine, numbers(comm.rank, (5000,)))
+    work.wait()
+    comm.allreduce(mine)
+    same(mine, total(comm.size, (5000,)))
 
 
 def after_destroy(comm, go):
@@ -390,6 +450,14 @@ class Failures(unittest.TestCase):
     def test_disagreement_is_told_to_every_rank(self):
         run_ranks(2, disagreement, broken=True)
 
+    def test_different_roots_are_told_within_slices(self):
+        for transport in ("tcp", "shm"):
+            run_ranks(2, different_roots, broken=True, transport=transport)
+
+    def test_a_refusal_leaves_later_waits_right(self):
+        for transport in ("tcp", "shm"):
+            run_ranks(2, refused_memory, fork.Event(), transport=transport)
+
     def test_a_lost_peer_is_named(self):
         for transport in ("shm", "tcp"):
             run_ranks(3, lost_peer, silent=(1,), broken=True, transport=transport)
@@ -399,6 +467,10 @@ class Failures(unittest.TestCase):
 
     def test_a_blocking_call_keeps_its_time(self):
         run_ranks(2, timed_call, fork.Event(), broken=True, timeout=0.2)
+
+    def test_a_forked_child_leaves_all_as_it_is(self):
+        for transport in ("shm", "tcp"):
+            run_ranks(2, forked_child, transport=transport)
 
     def test_after_destroy(self):
         run_ranks(2, after_destroy, fork.Event(), broken=True)
