@@ -4,7 +4,6 @@
 #include "core/core.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,27 +29,13 @@ struct card {
     uint64_t cpus[CPUS / 64];
 };
 
-static uint64_t machine_hash(void)
-{
-    char id[64] = "";
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? 0 : read(fd, id, sizeof id);
-    uint64_t h = 14695981039346656037u;
-
-    if (fd >= 0)
-        close(fd);
-    for (ssize_t i = 0; i < n; i++)
-        h = (h ^ (unsigned char)id[i]) * 1099511628211u;
-    return h;
-}
-
 static void write_card(const ringred_comm *c, struct card *card)
 {
     const struct rr_settings *s = &c->settings;
     cpu_set_t set;
 
     memset(card, 0, sizeof *card);
-    card->machine = machine_hash();
+    card->machine = rr_machine_hash();
     snprintf(card->agreed, sizeof card->agreed,
              "transport=%.12s algorithm=%.16s numerics=%.12s segment=%lld ranks_per_host=%lld "
              "stage=%lld heap=%lld",

@@ -88,7 +88,7 @@ static void test_a_killed_rank_is_named_by_all(void **state)
       1u << CULPRIT }
     static const struct fault_case cases[] = {
         KILLED(2, "transport=shm", 0),    KILLED(2, "transport=shm", 5),   KILLED(4, "transport=shm", 9),
-        KILLED(2, "transport=tcp", 0),    KILLED(3, "transport=tcp", 7),   KILLED(4, "transport=tcp", 40),
+        KILLED(2, "transport=tcp", 0),    KILLED(3, "transport=tcp", 3),   KILLED(4, "transport=tcp", 9),
         KILLED(4, "ranks_per_host=2", 0), KILLED(4, "ranks_per_host=2", 11), KILLED(6, "ranks_per_host=2", 17),
     };
 
