@@ -150,8 +150,8 @@ static void bind_run(ringred_comm *c, const struct rr_call *call, struct rr_run 
 {
     bool reduces = call->what == RR_ALLREDUCE;
 
-    r->in = call->in;
-    r->out = call->out;
+    r->in = call->in ? call->in : c->engine.scratch; /* nothing to read or write: any place will do */
+    r->out = call->out ? call->out : c->engine.scratch;
     r->count = call->count;
     r->type = call->type;
     r->element_bytes = call->what == RR_BARRIER ? 1 : rr_type_bytes(call->type);

@@ -407,7 +407,9 @@ static void take_read_ahead(struct link *l, struct rr_move *m)
     m->done += k;
     wanted -= k;
     k = l->spilled < wanted ? l->spilled : wanted;
-    if (k && l->spill != (unsigned char *)m->bytes + m->done)
+    if (!k)
+        return;
+    if (l->spill != (unsigned char *)m->bytes + m->done)
         memmove((char *)m->bytes + m->done, l->spill, k);
     l->spill += k;
     l->spilled -= k;
