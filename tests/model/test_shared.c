@@ -374,6 +374,32 @@ static void test_last_arriver_lane(void **state)
         run(&scenarios[i]);
 }
 
+/* All have arrived, and the last of them dies before the work is done: of those that are gone, one is
+ * named; once the work is done, nobody is missed who has left since. */
+static void test_whoever_dies_at_the_work_is_missed(void **state)
+{
+    static const struct scenario scenario = { "a dead worker", 3, 0, 1024, 1, { { LAST, .count = 8 } }, false };
+    const uint8_t gone[RANKS] = { 0, 0, 1 };
+    char wrong[EXPLORE_TEXT] = "";
+    struct actor *a = &world.rank[0];
+
+    (void)state;
+    now = &scenario;
+    ops = 1;
+    memset(&world, 0, sizeof world);
+    for (int r = 0; r < scenario.ranks; r++)
+        open_rank(r);
+    assert_true(begin(0, wrong) && begin(1, wrong));
+    assert_int_equal(rr_run_waits_for(&a->engine, &a->run, NULL), 2);
+    assert_int_equal(rr_run_waits_for(&a->engine, &a->run, gone), 2);
+    atomic_store(&world.rank[2].page.arrival[1].counter, a->run.base + 1); /* and then it dies */
+    assert_int_equal(rr_run_waits_for(&a->engine, &a->run, gone), 2);
+    assert_int_equal(rr_run_waits_for(&a->engine, &a->run, (const uint8_t[RANKS]){ 0 }), -1);
+    atomic_store(&world.host.over[1].counter, a->run.base + 1);
+    assert_int_equal(rr_run_waits_for(&a->engine, &a->run, gone), -1);
+    assert_string_equal(wrong, "");
+}
+
 /* ---- plans: a segment of 17 to 32 elements is a piece of 128 bytes ---- */
 
 static void test_plans_of_one_segment(void **state)
@@ -445,6 +471,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tiny_lane),
         cmocka_unit_test(test_last_arriver_lane),
+        cmocka_unit_test(test_whoever_dies_at_the_work_is_missed),
         cmocka_unit_test(test_plans_of_one_segment),
         cmocka_unit_test(test_plans_of_several_segments),
     };
