@@ -63,9 +63,9 @@ int rr_fd_own(int fd)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     bool fits;
 
+    pthread_once(&once, watch);
     if (fd < 0)
         return fd;
-    pthread_once(&once, watch);
     pthread_mutex_lock(&lock);
     fits = has_room();
     if (fits)

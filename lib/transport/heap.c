@@ -44,6 +44,7 @@ static void after_fork(void)
 
 static void watch_forks(void)
 {
+    (void)rr_fd_own(-1); /* its lock is taken inside ours: watching forks it comes first, so locks last */
     (void)pthread_atfork(before_fork, after_fork, after_fork); /* no memory: then as without it */
 }
 

@@ -75,9 +75,10 @@ static void test_unknown_settings_name_the_nearest(void **state)
     must_refuse(NULL, "\"algorithm\"");
     unsetenv("RINGRED_ALGORTHM");
     /* longer than any name */
-    assert_int_equal(setenv("RINGRED_TIMEOUT_OF_A_COLLECTIVE_THAT_TAKES_VERY_LONG_INDEED_WHATEVER_IT_DOES", "1", 1), 0);
+    static const char name[] = "RINGRED_TIMEOUT_OF_A_COLLECTIVE_THAT_TAKES_VERY_LONG_INDEED_WHATEVER_IT_DOES";
+    assert_int_equal(setenv(name, "1", 1), 0);
     must_refuse(NULL, "there is no setting");
-    unsetenv("RINGRED_TIMEOUT_OF_A_COLLECTIVE_THAT_TAKES_VERY_LONG_INDEED_WHATEVER_IT_DOES");
+    unsetenv(name);
     assert_int_equal(load(NULL, NULL), 0);
 }
 
