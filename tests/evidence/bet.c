@@ -2,7 +2,8 @@
 /* The bet of docs/ARCHITECTURE.md: an engine that walks plans is as good as hand-written loops. Three
  * allreduces (direct two-shot over sockets, staged and symmetric in shared memory) run as plans and
  * as the plainest loops over the same sockets, flags and kernels, in turns in one process. The answers
- * of both are checked. Prints the loop's time over the plan's, the median of the rounds.
+ * of both are checked. Prints the loop's time over the plan's, the median of the rounds. Every round
+ * lies at another address, since where caches are tight one address may cost either side a fifth.
  *   bet [--ranks N] [--rounds N] [--floor 0.85] [--from BYTES] */
 #include "algo/algo.h"
 #include "engine/engine.h"
@@ -23,6 +24,9 @@
 #define RANKS 8
 #define STAGE ((size_t)4 << 20)
 #define HEAP ((size_t)64 << 20)
+#define MOST ((size_t)32 << 20) /* bytes of the largest vector */
+#define STRIDE ((size_t)4160)  /* from one round's address to the next */
+#define ROUNDS 64
 #define SEGMENT ((size_t)384 << 10)
 
 enum how { SOCKETS, STAGED, SYMMETRIC, HOWS };
@@ -39,7 +43,7 @@ struct area {
     double numbers[2][RANKS];
 };
 
-static int ranks = 2, rounds = 11, me;
+static int ranks = 2, rounds = 21, me;
 static struct area *area;
 static char *stages, *heaps; /* [ranks] each, shared */
 static int fds[RANKS];
@@ -320,7 +324,7 @@ static int by_value(const void *a, const void *b)
 static double ratio_at(enum how h, size_t bytes, float *buffer)
 {
     size_t count = bytes / 4;
-    double ratio[64], loop_ns[64], plan_ns[64], each;
+    double ratio[ROUNDS], loop_ns[ROUNDS], plan_ns[ROUNDS], each;
     int calls;
 
     check(h, false, buffer, count);
@@ -330,7 +334,8 @@ static double ratio_at(enum how h, size_t bytes, float *buffer)
     calls = calls < 3 ? 3 : calls > 20000 ? 20000 : calls;
     for (int i = 0; i < rounds; i++) {
         bool first = i & 1;
-        double a = time_of(h, first, buffer, count, calls), b = time_of(h, !first, buffer, count, calls);
+        float *here = buffer + (size_t)i * (STRIDE / sizeof(float));
+        double a = time_of(h, first, here, count, calls), b = time_of(h, !first, here, count, calls);
         loop_ns[i] = first ? b : a;
         plan_ns[i] = first ? a : b;
         ratio[i] = loop_ns[i] / plan_ns[i];
@@ -349,19 +354,19 @@ static double ratio_at(enum how h, size_t bytes, float *buffer)
 
 static int rank_main(double floor, size_t from)
 {
-    float *private = rr_alloc_aligned(2u << 20, 32u << 20);
+    float *private = rr_alloc_aligned(2u << 20, MOST + ROUNDS * STRIDE);
     double least = 1e9;
 
     scratch = rr_alloc_aligned(4096, (size_t)RANKS << 20);
     sum = rr_reduce_kernel(RINGRED_FLOAT32, RINGRED_SUM);
     engine_init();
-    memset(heaps + (size_t)me * HEAP, 0, 32u << 20);
+    memset(heaps + (size_t)me * HEAP, 0, MOST + ROUNDS * STRIDE);
     meet();
     for (int r = 0; r < ranks; r++) /* map the others' pages before anything is timed */
-        for (size_t i = 0; i < 32u << 20; i += 4096)
+        for (size_t i = 0; i < MOST + ROUNDS * STRIDE; i += 4096)
             (void)*(volatile char *)(heaps + (size_t)r * HEAP + i);
     for (int h = 0; h < HOWS; h++)
-        for (size_t bytes = from; bytes <= 32u << 20; bytes *= 4) {
+        for (size_t bytes = from; bytes <= MOST; bytes *= 4) {
             float *buffer = h == SYMMETRIC ? (float *)(void *)(heaps + (size_t)me * HEAP) : private;
             double ratio = ratio_at((enum how)h, bytes, buffer);
             least = ratio < least ? ratio : least;
@@ -419,7 +424,7 @@ int main(int argc, char **argv)
         else if (!strcmp(argv[i], "--from"))
             from = strtoul(argv[i + 1], NULL, 10);
     }
-    if (ranks < 2 || ranks > RANKS || rounds < 1 || rounds > 64)
+    if (ranks < 2 || ranks > RANKS || rounds < 1 || rounds > ROUNDS)
         return 2;
     crowded = ranks > cpus;
     area = map(sizeof *area);
