@@ -39,6 +39,7 @@ struct link {
     unsigned char head[RR_FRAME_BYTES];
     size_t sent;                /* bytes of head and payload that the kernel has */
     const struct rr_move *sending;
+    int send_errno;             /* the kernel takes no more; what the peer said before is still to be read */
     unsigned char *rest;        /* what was left of a data frame when the communicator broke */
     size_t rest_bytes, rest_sent;
     unsigned char tail[TAIL_ROOM];
@@ -49,7 +50,7 @@ struct link {
     size_t lo, hi;
     unsigned char *spill;       /* what came behind the room's bytes and lies where the posted receive */
     size_t spilled;             /* wants its payload: see read_both */
-    bool framed;                /* the header of the frame under way has been taken */
+    const struct rr_move *receiving; /* whose header has been taken */
     int64_t hunt_until_ns;      /* the peer is out of step: data is dropped until it says why */
     size_t drop;                /* bytes of a frame's payload that are still to be dropped */
     struct rr_ask strange;      /* what it sent instead of what was due */
@@ -85,31 +86,29 @@ static int lost(struct tcp *t, int peer, int system, ringred_error *why)
 
 /* ---- sending ---- */
 
-/* Sends what is left of [bytes]; 0 when all of it is out. */
-static int push(struct tcp *t, int peer, const unsigned char *bytes, size_t length, size_t *sent,
-                ringred_error *why)
+/* Sends what is left of [bytes]; 0 when all of it is out. EPEER: send_errno says why. */
+static int push(struct link *l, const unsigned char *bytes, size_t length, size_t *sent)
 {
-    while (*sent < length) {
-        ssize_t k = send(t->link[peer].fd, bytes + *sent, length - *sent,
-                         MSG_DONTWAIT | MSG_NOSIGNAL);
+    while (*sent < length && !l->send_errno) {
+        ssize_t k = send(l->fd, bytes + *sent, length - *sent, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (k < 0 && errno == EINTR)
             continue;
         if (k < 0 && errno == EAGAIN)
             return RINGRED_PENDING;
         if (k < 0)
-            return lost(t, peer, errno, why);
-        *sent += (size_t)k;
+            l->send_errno = errno;
+        else
+            *sent += (size_t)k;
     }
-    return 0;
+    return l->send_errno ? RINGRED_EPEER : 0;
 }
 
-static int flush_tail(struct tcp *t, int peer, ringred_error *why)
+static int flush_tail(struct link *l)
 {
-    struct link *l = &t->link[peer];
-    int rc = push(t, peer, l->rest, l->rest_bytes, &l->rest_sent, why);
+    int rc = push(l, l->rest, l->rest_bytes, &l->rest_sent);
 
     if (rc == 0)
-        rc = push(t, peer, l->tail, l->tail_bytes, &l->tail_sent, why);
+        rc = push(l, l->tail, l->tail_bytes, &l->tail_sent);
     if (rc == 0)
         l->tail_bytes = l->tail_sent = 0;
     return rc;
@@ -118,7 +117,6 @@ static int flush_tail(struct tcp *t, int peer, ringred_error *why)
 static void queue_control(struct tcp *t, int peer, const struct rr_frame *f, const void *payload)
 {
     struct link *l = &t->link[peer];
-    ringred_error ignored;
 
     if (l->state != LINK_UP || l->tail_bytes + RR_FRAME_BYTES + f->length > TAIL_ROOM)
         return;
@@ -126,7 +124,7 @@ static void queue_control(struct tcp *t, int peer, const struct rr_frame *f, con
     memcpy(l->tail + l->tail_bytes + RR_FRAME_BYTES, payload, f->length);
     l->tail_bytes += RR_FRAME_BYTES + f->length;
     if (!l->sending)
-        (void)flush_tail(t, peer, &ignored); /* a lost peer is found when it is needed */
+        (void)flush_tail(l); /* a lost peer is found when it is needed */
 }
 
 static void remember(struct tcp *t, const struct rr_ask *ask)
@@ -158,21 +156,7 @@ static void start_frame(struct tcp *t, struct link *l, const struct rr_move *m)
     l->sending = m;
 }
 
-static int next_header(struct tcp *t, int peer, struct rr_frame *f, ringred_error *why);
-
-/* A peer takes no more. What it said before it went says more than the errno. */
-static int last_words(struct tcp *t, int peer, int system, ringred_error *why)
-{
-    struct link *l = &t->link[peer];
-    struct rr_frame f;
-
-    if (!l->framed && !l->hunt_until_ns) {
-        int rc = next_header(t, peer, &f, why);
-        if (rc < 0 && why->code != RINGRED_EPEER)
-            return rc;
-    }
-    return lost(t, peer, system, why);
-}
+static int last_words(struct tcp *t, int peer, const struct rr_ask *mine, ringred_error *why);
 
 static int tcp_send(struct rr_transport *base, struct rr_move *m, ringred_error *why)
 {
@@ -183,11 +167,9 @@ static int tcp_send(struct rr_transport *base, struct rr_move *m, ringred_error 
     if (RR_UNLIKELY(l->state != LINK_UP))
         return lost(t, m->peer, l->system, why);
     if (!l->sending) {
-        if (RR_UNLIKELY(l->tail_bytes)) {
-            int rc = flush_tail(t, m->peer, why);
-            if (rc)
-                return rc;
-        }
+        int rc = l->tail_bytes || l->send_errno ? flush_tail(l) : 0;
+        if (RR_UNLIKELY(rc))
+            return rc < 0 ? last_words(t, m->peer, m->ask, why) : rc;
         start_frame(t, l, m);
     }
     while (l->sent < whole) {
@@ -202,8 +184,10 @@ static int tcp_send(struct rr_transport *base, struct rr_move *m, ringred_error 
             continue;
         if (k < 0 && errno == EAGAIN)
             return RINGRED_PENDING;
-        if (k < 0)
-            return last_words(t, m->peer, errno, why);
+        if (k < 0) {
+            l->send_errno = errno;
+            return last_words(t, m->peer, m->ask, why);
+        }
         l->sent += (size_t)k;
     }
     m->done = m->length;
@@ -290,6 +274,34 @@ static int next_header(struct tcp *t, int peer, struct rr_frame *f, ringred_erro
         int rc = fill(t, peer, why);
         if (rc)
             return rc;
+    }
+}
+
+/* A peer takes no more. What it said before it went says more than the errno: everything that has come
+ * is read for it. Data only tell whether the peer was in the same operation. */
+static int last_words(struct tcp *t, int peer, const struct rr_ask *mine, ringred_error *why)
+{
+    struct link *l = &t->link[peer];
+    struct rr_frame f;
+
+    if (l->receiving)
+        l->drop = l->receiving->length - l->receiving->done;
+    l->receiving = NULL;
+    for (;;) {
+        size_t have = l->hi - l->lo, k = have < l->drop ? have : l->drop;
+        l->lo += k;
+        l->drop -= k;
+        int rc = l->drop ? fill(t, peer, why) : next_header(t, peer, &f, why);
+        if (rc < 0 && l->state == LINK_UP)
+            return rc; /* its word, or a broken stream */
+        if (rc)
+            return lost(t, peer, l->send_errno, why);
+        if (!l->drop) {
+            if ((uint32_t)f.ask.sequence == (uint32_t)mine->sequence)
+                RR_TRY(rr_ask_compare(mine, t->me, &f.ask, peer, why));
+            l->lo += RR_FRAME_BYTES;
+            l->drop = f.length;
+        }
     }
 }
 
@@ -392,7 +404,7 @@ static int take_header(struct tcp *t, struct rr_move *m, ringred_error *why)
     if (!is_in_step(m, &f))
         return out_of_step(t, m, &f, why);
     RR_TRY(expect(t, m, &f, why));
-    l->framed = true;
+    l->receiving = m;
     return 0;
 }
 
@@ -425,7 +437,7 @@ static int tcp_recv(struct rr_transport *base, struct rr_move *m, ringred_error 
         return lost(t, m->peer, l->system, why);
     if (RR_UNLIKELY(l->hunt_until_ns != 0))
         return hunt(t, m->peer, m->ask, why);
-    if (!l->framed) {
+    if (!l->receiving) {
         int rc = take_header(t, m, why);
         if (rc)
             return rc;
@@ -442,7 +454,7 @@ static int tcp_recv(struct rr_transport *base, struct rr_move *m, ringred_error 
             return lost(t, m->peer, k < 0 ? errno : 0, why);
         m->done += (size_t)k;
     }
-    l->framed = false;
+    l->receiving = NULL;
     return 0;
 }
 
@@ -487,9 +499,9 @@ static int tcp_check(struct rr_transport *base, const struct rr_ask *ask, uint8_
         ringred_error seen;
         struct rr_frame f;
         if (l->state == LINK_UP && !l->sending)
-            (void)flush_tail(t, peer, &seen); /* a lost peer is marked by it */
-        if (l->state == LINK_UP && !l->framed && !l->hunt_until_ns) {
-            int rc = next_header(t, peer, &f, &seen);
+            (void)flush_tail(l);
+        if (l->state == LINK_UP && !l->hunt_until_ns && (!l->receiving || l->send_errno)) {
+            int rc = l->send_errno ? last_words(t, peer, ask, &seen) : next_header(t, peer, &f, &seen);
             if (rc < 0 && l->state == LINK_UP) {
                 *why = seen;
                 return rc;
@@ -543,12 +555,11 @@ static void keep_rest(struct link *l)
 
 static bool flush_all(struct tcp *t)
 {
-    ringred_error ignored;
     bool all = true;
 
     for (int peer = 0; peer < t->ranks; peer++)
         if (t->link[peer].state == LINK_UP)
-            all = flush_tail(t, peer, &ignored) != RINGRED_PENDING && all;
+            all = flush_tail(&t->link[peer]) != RINGRED_PENDING && all;
     return all;
 }
 
@@ -592,12 +603,11 @@ static void tcp_probe(struct rr_transport *base, const struct rr_ask *ask)
 static bool is_drained(struct tcp *t, int peer)
 {
     struct link *l = &t->link[peer];
-    ringred_error ignored;
     char drop[4096];
     ssize_t n;
     int left = 0;
 
-    if (l->state == LINK_DEAD || flush_tail(t, peer, &ignored) < 0)
+    if (l->state == LINK_DEAD || flush_tail(l) < 0)
         return true;
     if (l->tail_bytes)
         return false;

@@ -61,9 +61,9 @@ static size_t put(size_t at, enum rr_frame_kind kind, const struct rr_ask *ask, 
     return at + RR_FRAME_BYTES + bytes;
 }
 
-static size_t put_fault(size_t at, const char *text)
+static size_t put_fault(size_t at, int code, const char *text)
 {
-    ringred_error why = { .code = RINGRED_EMISMATCH, .rank = 1 };
+    ringred_error why = { .code = code, .rank = 1 };
     unsigned char payload[RR_FAULT_BYTES];
 
     strcpy(why.text, text);
@@ -130,10 +130,63 @@ static void test_a_peer_that_went_on_is_heard_out(void **state)
     other.sequence = 6;
     for (int i = 0; i < 20; i++)
         at = put(at, RR_FRAME_DATA, &other, want, 1000);
-    at = put_fault(at, "rank 1 knows why");
+    at = put_fault(at, RINGRED_EMISMATCH, "rank 1 knows why");
     say(0, at);
     assert_int_equal(receive(&m, &why), RINGRED_EMISMATCH);
     assert_string_equal(why.text, "rank 1 knows why");
+}
+
+/* A peer that says why it stops and goes: its word counts, whoever finds the broken connection first, and
+ * whatever data it had sent before. */
+static void told_and_gone(size_t data, size_t taken, bool by_send)
+{
+    struct rr_move in = { .peer = 1, .bytes = got, .length = data, .ask = &mine };
+    struct rr_move out = { .peer = 1, .bytes = want, .length = ROOM, .ask = &mine };
+    ringred_error why = { 0 };
+    uint8_t gone[2] = { 0 };
+    size_t at = data ? put(0, RR_FRAME_DATA, &mine, want, data) : 0;
+
+    at = put_fault(at, RINGRED_EPEER, "rank 0 was lost");
+    say(0, taken);
+    if (taken)
+        assert_int_equal(receive(&in, &why), RINGRED_PENDING);
+    say(taken, at);
+    assert_int_equal(shutdown(peer, SHUT_RDWR), 0);
+    if (by_send) {
+        assert_int_equal(links->ops->send(links, &out, &why), RINGRED_EPEER);
+    } else {
+        links->ops->probe(links, &mine); /* finds that nothing can be sent any more */
+        assert_int_equal(links->ops->check(links, &mine, gone, &why), RINGRED_EPEER);
+    }
+    assert_string_equal(why.text, "rank 0 was lost");
+}
+
+static void test_the_last_word_counts_more_than_the_errno(void **state)
+{
+    static const size_t sizes[] = { 0, 4, 4096, 50000 };
+
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int by_send = 0; by_send < 2; by_send++)
+            for (size_t taken = 0; taken < RR_FRAME_BYTES + sizes[i]; taken += sizes[i] / 2 + 20) {
+                if (taken && !sizes[i])
+                    continue;
+                close_link(state);
+                assert_int_equal(open_link(state), 0);
+                told_and_gone(sizes[i], taken, by_send);
+            }
+}
+
+static void test_what_a_lost_peer_asked_for_is_compared(void **state)
+{
+    struct rr_move out = { .peer = 1, .bytes = want, .length = ROOM, .ask = &mine };
+    struct rr_ask other = mine;
+    ringred_error why = { 0 };
+
+    (void)state;
+    other.count = 8;
+    say(0, put(0, RR_FRAME_DATA, &other, want, 32));
+    assert_int_equal(shutdown(peer, SHUT_RDWR), 0);
+    assert_int_equal(links->ops->send(links, &out, &why), RINGRED_EMISMATCH);
 }
 
 static void test_health_is_looked_at_while_a_message_is_due(void **state)
@@ -201,6 +254,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         ON_A_LINK(test_messages_arrive_whole_behind_whatever_was_said_before),
         ON_A_LINK(test_a_peer_that_went_on_is_heard_out),
+        ON_A_LINK(test_the_last_word_counts_more_than_the_errno),
+        ON_A_LINK(test_what_a_lost_peer_asked_for_is_compared),
         ON_A_LINK(test_health_is_looked_at_while_a_message_is_due),
         ON_A_LINK(test_probes_leave_room_for_the_last_word),
         ON_A_LINK(test_strangers_bytes_have_a_sentence),
