@@ -9,10 +9,36 @@
 /* Element types. */
 #define RINGRED_FLOAT32 ((int32_t)1)
 #define RINGRED_FLOAT64 ((int32_t)2)
+#define RINGRED_FLOAT16 ((int32_t)3)       /* IEEE binary16 */
+#define RINGRED_BFLOAT16 ((int32_t)4)      /* the upper half of a float32 */
+#define RINGRED_FLOAT8_E4M3FN ((int32_t)5) /* no infinities; largest 448 */
+#define RINGRED_FLOAT8_E5M2 ((int32_t)6)   /* the upper half of a float16 */
+#define RINGRED_INT8 ((int32_t)7)
+#define RINGRED_INT16 ((int32_t)8)
+#define RINGRED_INT32 ((int32_t)9)
+#define RINGRED_INT64 ((int32_t)10)
+#define RINGRED_UINT8 ((int32_t)11)
+#define RINGRED_UINT16 ((int32_t)12)
+#define RINGRED_UINT32 ((int32_t)13)
+#define RINGRED_UINT64 ((int32_t)14)
+#define RINGRED_BOOL ((int32_t)15)         /* one byte; any value but 0 is true, results are 0 or 1 */
+#define RINGRED_COMPLEX64 ((int32_t)16)    /* two float32: real, imaginary */
+#define RINGRED_COMPLEX128 ((int32_t)17)   /* two float64 */
+#define RINGRED_BYTES ((int32_t)18)        /* opaque bytes: moved, never reduced */
 
-/* Operators of reductions. */
-#define RINGRED_SUM ((int32_t)257) /* the sum over the ranks, in the order of one tree (docs/ARCHITECTURE.md) */
-#define RINGRED_AVG ((int32_t)258) /* that sum divided by the number of ranks, rounded once */
+/* Operators of reductions. Which type takes which, and what NaN, signed zeros, infinities, denormals
+ * and overflow become, stands in docs/NUMBERS.md; other pairs are refused with EINVAL. */
+#define RINGRED_SUM ((int32_t)257)  /* the sum over the ranks, in the order of one tree (docs/ARCHITECTURE.md) */
+#define RINGRED_AVG ((int32_t)258)  /* that sum divided by the number of ranks, rounded once */
+#define RINGRED_PROD ((int32_t)259)
+#define RINGRED_MIN ((int32_t)260)
+#define RINGRED_MAX ((int32_t)261)
+#define RINGRED_BAND ((int32_t)262) /* bitwise and, or, exclusive or */
+#define RINGRED_BOR ((int32_t)263)
+#define RINGRED_BXOR ((int32_t)264)
+#define RINGRED_LAND ((int32_t)265) /* logical: elements are false (0) or true; results are 0 or 1 */
+#define RINGRED_LOR ((int32_t)266)
+#define RINGRED_LXOR ((int32_t)267)
 
 /* Status. 0 is done, above 0 is not an error, below 0 is a failure. The hundreds say what is broken. */
 #define RINGRED_OK ((int32_t)0)
