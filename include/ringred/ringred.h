@@ -134,24 +134,108 @@ RINGRED_API int32_t ringred_free(void *memory);
 
 /* ---- collectives ----
  * All ranks must make the same calls in the same order, with the same count, type, operator and
- * root; disagreement is reported on every rank as EMISMATCH. The blocking forms wait for the
- * result. The _start forms return at once with a request; work moves inside ringred_wait,
- * ringred_test and later calls. Statuses: EINVAL, EBUSY, EFORKED, ELIMIT, ENOMEM (the first
- * broadcast of a root), EPEER, ETIMEOUT (setting timeout; blocking forms), EMISMATCH, EABORTED,
+ * root; disagreement is reported on every rank as EMISMATCH. count is the elements of one part: of the
+ * whole buffer, or, where a buffer holds a part for each rank, of each part; parts lie one behind the
+ * other in the order of ranks. The blocking forms wait for the result. The _start forms return at once
+ * with a request; work moves inside ringred_wait, ringred_test and later calls. Statuses: EINVAL (also a type
+ * that the operator does not take: docs/NUMBERS.md), EBUSY, EFORKED, ELIMIT, ENOMEM (the first use of a
+ * collective, or of a root), EPEER, ETIMEOUT (setting timeout; blocking forms), EMISMATCH, EABORTED,
  * EWIRE, EINTERNAL. After a failure of -3xx or below the contents of recv are undefined. */
 
-/* recv[i] = the sum (or average) over the ranks of send[i]; the same bits on every rank. */
-RINGRED_API int32_t ringred_allreduce(ringred_comm *comm, const void *send, void *recv, size_t count,
-                                      int32_t type, int32_t op);
+/* recv[i] = the sum (or another operator) over the ranks of send[i]; the same bits on every rank. */
+RINGRED_API int32_t ringred_allreduce(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type,
+                                      int32_t op);
 RINGRED_API int32_t ringred_allreduce_start(ringred_comm *comm, const void *send, void *recv, size_t count,
                                             int32_t type, int32_t op, ringred_request **request);
 
+/* The same on rank root only; recv counts there only. */
+RINGRED_API int32_t ringred_reduce(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type,
+                                   int32_t op, int32_t root);
+RINGRED_API int32_t ringred_reduce_start(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type,
+                                         int32_t op, int32_t root, ringred_request **request);
+
+/* send holds a part of count elements for each rank; recv = the sum over the ranks of the part for this
+ * one. In place: recv == send + rank * count elements. */
+RINGRED_API int32_t ringred_reduce_scatter(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type,
+                                           int32_t op);
+RINGRED_API int32_t ringred_reduce_scatter_start(ringred_comm *comm, const void *send, void *recv, size_t count,
+                                                 int32_t type, int32_t op, ringred_request **request);
+
 /* recv on every rank = send of rank root. send is read on the root only; recv is written on every
  * rank, the root included unless send == recv there. */
-RINGRED_API int32_t ringred_broadcast(ringred_comm *comm, const void *send, void *recv, size_t count,
-                                      int32_t type, int32_t root);
+RINGRED_API int32_t ringred_broadcast(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type,
+                                      int32_t root);
 RINGRED_API int32_t ringred_broadcast_start(ringred_comm *comm, const void *send, void *recv, size_t count,
                                             int32_t type, int32_t root, ringred_request **request);
+
+/* recv holds a part for each rank: recv[r * count + i] = rank r's send[i]. In place: send == recv + rank *
+ * count elements. */
+RINGRED_API int32_t ringred_allgather(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type);
+RINGRED_API int32_t ringred_allgather_start(ringred_comm *comm, const void *send, void *recv, size_t count,
+                                            int32_t type, ringred_request **request);
+
+/* The same on rank root only; recv counts there only. */
+RINGRED_API int32_t ringred_gather(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type,
+                                   int32_t root);
+RINGRED_API int32_t ringred_gather_start(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type,
+                                         int32_t root, ringred_request **request);
+
+/* send on the root holds a part for each rank; recv = the part for this one. send counts on the root only.
+ * In place there: recv == send + root * count elements. */
+RINGRED_API int32_t ringred_scatter(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type,
+                                    int32_t root);
+RINGRED_API int32_t ringred_scatter_start(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type,
+                                          int32_t root, ringred_request **request);
+
+/* send and recv hold a part for each rank: part r of recv = what rank r has in its part for this one. */
+RINGRED_API int32_t ringred_alltoall(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type);
+RINGRED_API int32_t ringred_alltoall_start(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type,
+                                           ringred_request **request);
+
+/* Parts of unequal length, in elements; places: where each part begins in its buffer, NULL: one behind the
+ * other in the order of ranks. The arrays are the caller's again when the call returns, also of the _start
+ * forms. counts must be the same on all ranks; rank r's send has counts[r] elements. In place: send is this
+ * rank's part of recv. */
+RINGRED_API int32_t ringred_allgatherv(ringred_comm *comm, const void *send, size_t count, void *recv,
+                                       const size_t *counts, const size_t *places, int32_t type);
+RINGRED_API int32_t ringred_allgatherv_start(ringred_comm *comm, const void *send, size_t count, void *recv,
+                                             const size_t *counts, const size_t *places,
+                                             int32_t type, ringred_request **request);
+
+/* counts and places count on the root only. A rank whose count differs from the root's counts[rank] is
+ * reported as EMISMATCH, and so below. */
+RINGRED_API int32_t ringred_gatherv(ringred_comm *comm, const void *send, size_t count, void *recv,
+                                    const size_t *counts, const size_t *places, int32_t type,
+                                    int32_t root);
+RINGRED_API int32_t ringred_gatherv_start(ringred_comm *comm, const void *send, size_t count, void *recv,
+                                          const size_t *counts, const size_t *places,
+                                          int32_t type, int32_t root, ringred_request **request);
+
+RINGRED_API int32_t ringred_scatterv(ringred_comm *comm, const void *send, const size_t *counts,
+                                     const size_t *places, void *recv, size_t count,
+                                     int32_t type, int32_t root);
+RINGRED_API int32_t ringred_scatterv_start(ringred_comm *comm, const void *send, const size_t *counts,
+                                           const size_t *places, void *recv, size_t count,
+                                           int32_t type, int32_t root,
+                                           ringred_request **request);
+
+/* counts must be the same on all ranks; parts lie one behind the other in send. */
+RINGRED_API int32_t ringred_reduce_scatterv(ringred_comm *comm, const void *send, void *recv,
+                                            const size_t *counts, int32_t type, int32_t op);
+RINGRED_API int32_t ringred_reduce_scatterv_start(ringred_comm *comm, const void *send, void *recv,
+                                                  const size_t *counts, int32_t type,
+                                                  int32_t op, ringred_request **request);
+
+/* send_counts[r] elements go to rank r, whose recv_counts[this rank] must be the same. Not in place. */
+RINGRED_API int32_t ringred_alltoallv(ringred_comm *comm, const void *send, const size_t *send_counts,
+                                      const size_t *send_places, void *recv,
+                                      const size_t *recv_counts, const size_t *recv_places,
+                                      int32_t type);
+RINGRED_API int32_t ringred_alltoallv_start(ringred_comm *comm, const void *send, const size_t *send_counts,
+                                            const size_t *send_places, void *recv,
+                                            const size_t *recv_counts,
+                                            const size_t *recv_places, int32_t type,
+                                            ringred_request **request);
 
 /* Returns when every rank has called it. */
 RINGRED_API int32_t ringred_barrier(ringred_comm *comm);

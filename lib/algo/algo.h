@@ -28,6 +28,25 @@ enum rr_algo {
     RR_ALGO_SHM_BARRIER,
     RR_ALGO_DISSEMINATION, /* links: barrier in ceil(log2 n) rounds */
     RR_ALGO_HIER_BARRIER,
+    RR_ALGO_BROADCAST_TWOSHOT, /* links: blocks from the root, then from all to all */
+    RR_ALGO_REDUCE,         /* links: everything to the root */
+    RR_ALGO_REDUCE_TWOSHOT, /* links: each sums a block, blocks to the root */
+    RR_ALGO_ALLGATHER,      /* links: each to all */
+    RR_ALGO_RING_ALLGATHER, /* links: passed on from neighbour to neighbour */
+    RR_ALGO_BRUCK_ALLGATHER, /* links: ceil(log2 n) rounds */
+    RR_ALGO_GATHER,         /* links: each to the root */
+    RR_ALGO_REDUCE_SCATTER, /* links: each part to its owner */
+    RR_ALGO_RING_REDUCE_SCATTER, /* links; not the canonical tree */
+    RR_ALGO_SCATTER,        /* links: from the root to each */
+    RR_ALGO_ALLTOALL,       /* links: each part to its owner */
+    RR_ALGO_BRUCK_ALLTOALL, /* links: ceil(log2 n) rounds */
+    RR_ALGO_SHM_REDUCE,     /* the root sums */
+    RR_ALGO_SHM_REDUCE_TWOSHOT, /* each sums a block */
+    RR_ALGO_SHM_ALLGATHER,  /* everybody publishes, everybody takes */
+    RR_ALGO_SHM_GATHER,
+    RR_ALGO_SHM_REDUCE_SCATTER,
+    RR_ALGO_SHM_SCATTER,
+    RR_ALGO_SHM_ALLTOALL,
     RR_ALGOS
 };
 
@@ -36,7 +55,7 @@ struct rr_algo_row {
     enum rr_collective what;
     bool tree;             /* evaluates the canonical tree */
     bool shared, linked;   /* needs all ranks on one host / links between ranks */
-    /* root counts for broadcasts only. 0, EINVAL (this layout cannot be done so), ENOMEM. */
+    /* root counts for rooted collectives only. 0, EINVAL (this layout cannot be done so), ENOMEM. */
     int (*build)(const struct rr_layout *layout, int me, int root, struct rr_plan **plan);
 };
 extern const struct rr_algo_row rr_algo_table[RR_ALGOS];

@@ -56,7 +56,7 @@ static void sum_host(struct hier *h, struct rr_published in, int i, struct rr_sp
     for (int r = 0; r < h->local.n; r++)
         sources[r] = rr_at(part, RR_IN, h->local.rank[r]);
     h->sums[i] = rr_at(part, RR_TEMP, rr_builder_temp(h->b, part));
-    h->ready[i] = rr_add_reduce(h->b, sources, h->local.n, &h->sums[i], 1, 0);
+    h->ready[i] = rr_add_reduce(h->b, sources, h->local.n, &h->sums[i], 1, RR_PARTIAL);
     rr_after(h->b, h->ready[i], in.await, 0);
 }
 

@@ -47,6 +47,11 @@ struct rr_published {
 /* Puts the others' blocks of my input where they can read them; waits until all have done so. */
 struct rr_published rr_shm_publish(struct rr_builder *b, const struct rr_group *g);
 
+/* Copies my input to my stage (flags 0 or RR_PRIVATE_IN). Says ARRIVED after step `after` (-1: at once) and
+ * waits for everybody else's. */
+int rr_shm_copy_in(struct rr_builder *b, const struct rr_group *g, unsigned flags);
+int rr_shm_arrive(struct rr_builder *b, const struct rr_group *g, int after);
+
 /* The places where one block of the result goes: my output, every window, my stage (flag
  * RR_PRIVATE_OUT belongs to it). Room for RR_MOST + 1; returns how many. */
 int rr_shm_outputs(const struct rr_group *g, struct rr_span shape, struct rr_span *spans);
@@ -117,5 +122,24 @@ RR_BUILDER(rr_build_hier_broadcast);
 RR_BUILDER(rr_build_shm_barrier);
 RR_BUILDER(rr_build_dissemination);
 RR_BUILDER(rr_build_hier_barrier);
+RR_BUILDER(rr_build_broadcast_twoshot);
+RR_BUILDER(rr_build_reduce);
+RR_BUILDER(rr_build_reduce_twoshot);
+RR_BUILDER(rr_build_allgather);
+RR_BUILDER(rr_build_ring_allgather);
+RR_BUILDER(rr_build_bruck_allgather);
+RR_BUILDER(rr_build_gather);
+RR_BUILDER(rr_build_reduce_scatter);
+RR_BUILDER(rr_build_ring_reduce_scatter);
+RR_BUILDER(rr_build_scatter);
+RR_BUILDER(rr_build_alltoall);
+RR_BUILDER(rr_build_bruck_alltoall);
+RR_BUILDER(rr_build_shm_reduce);
+RR_BUILDER(rr_build_shm_reduce_twoshot);
+RR_BUILDER(rr_build_shm_allgather);
+RR_BUILDER(rr_build_shm_gather);
+RR_BUILDER(rr_build_shm_reduce_scatter);
+RR_BUILDER(rr_build_shm_scatter);
+RR_BUILDER(rr_build_shm_alltoall);
 
 #endif

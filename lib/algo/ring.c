@@ -86,3 +86,62 @@ RR_BUILDER(rr_build_ring)
     (*plan)->tree = false;
     return 0;
 }
+
+/* Everybody passes on what it got last: n - 1 rounds of one vector, each byte once over each link. */
+RR_BUILDER(rr_build_ring_allgather)
+{
+    int n = layout->ranks, got = -1;
+
+    (void)root; /* it has none */
+    if (n == 1)
+        return RINGRED_EINVAL;
+    struct rr_builder *b = rr_builder_new(n, me, "ring allgather");
+    if (!b)
+        return RINGRED_ENOMEM;
+    struct rr_span out = rr_span_whole(RR_OUT, me), mine = rr_span_parts(out, me, 1);
+    rr_add_copy(b, rr_span_whole(RR_IN, me), &mine, 1, 0);
+    for (int h = 0; h < n - 1; h++) {
+        struct rr_span had = rr_span_parts(out, (me - h + n) % n, 1);
+        int send = rr_add_send(b, (me + 1) % n, h, h == 0 ? rr_span_whole(RR_IN, me) : had);
+        int recv = rr_add_recv(b, (me + n - 1) % n, h, rr_span_parts(out, (me - h - 1 + n) % n, 1));
+        if (got >= 0)
+            rr_after(b, send, got, 0);
+        got = recv;
+    }
+    return rr_plan_finish(b, plan);
+}
+
+/* Part p starts behind rank p and comes home with all summands: the first half of the ring above. */
+RR_BUILDER(rr_build_ring_reduce_scatter)
+{
+    int n = layout->ranks, sum = -1;
+
+    (void)root; /* it has none */
+    if (n == 1 || n > RR_MOST)
+        return RINGRED_EINVAL;
+    struct rr_builder *b = rr_builder_new(n, me, "ring reduce-scatter");
+    if (!b)
+        return RINGRED_ENOMEM;
+    struct rr_span whole = rr_span_whole(RR_IN, me), partial = whole;
+    for (int h = 0; h < n - 1; h++) {
+        int part = (me - h - 2 + 2 * n) % n; /* the part that arrives */
+        struct rr_span mine = rr_span_parts(whole, part, 1);
+        struct rr_span both[2] = { rr_at(whole, RR_TEMP, rr_builder_temp(b, whole)), mine };
+        struct rr_span to = h == n - 2 ? rr_span_whole(RR_OUT, me)
+                                       : rr_at(whole, RR_TEMP, rr_builder_temp(b, whole));
+        struct rr_span from = h == 0 ? rr_span_parts(whole, (me + n - 1) % n, 1) : partial;
+        int send = rr_add_send(b, (me + 1) % n, h, from);
+        int recv = rr_add_recv(b, (me + n - 1) % n, h, both[0]);
+        if (sum >= 0) {
+            rr_after(b, send, sum, 0);
+            rr_after(b, sum, send, W);
+        }
+        sum = rr_add_reduce(b, both, 2, &to, 1, h == n - 2 ? RR_DIVIDE : 0);
+        rr_after(b, sum, recv, 0);
+        rr_after(b, recv, sum, W);
+        partial = to;
+    }
+    RR_TRY(rr_plan_finish(b, plan));
+    (*plan)->tree = false;
+    return 0;
+}

@@ -42,7 +42,7 @@ static int copy_in_blocks(struct rr_builder *b, const struct rr_group *g, int *l
     return first;
 }
 
-static int copy_in_whole(struct rr_builder *b, const struct rr_group *g, unsigned flags)
+int rr_shm_copy_in(struct rr_builder *b, const struct rr_group *g, unsigned flags)
 {
     int me = g->rank[g->mine];
     struct rr_span stage = rr_span_whole(RR_STAGE, me);
@@ -50,8 +50,7 @@ static int copy_in_whole(struct rr_builder *b, const struct rr_group *g, unsigne
     return rr_add_copy(b, rr_span_whole(RR_IN, me), &stage, 1, flags);
 }
 
-/* Says ARRIVED after step `after` (-1: at once) and waits for everybody else's. */
-static int arrive(struct rr_builder *b, const struct rr_group *g, int after)
+int rr_shm_arrive(struct rr_builder *b, const struct rr_group *g, int after)
 {
     struct rr_others others;
 
@@ -72,8 +71,8 @@ struct rr_published rr_shm_publish(struct rr_builder *b, const struct rr_group *
     if (g->n <= COPY_APART)
         in.first = copy_in_blocks(b, g, &last);
     else
-        last = in.first = copy_in_whole(b, g, RR_PRIVATE_IN);
-    in.await = arrive(b, g, last);
+        last = in.first = rr_shm_copy_in(b, g, RR_PRIVATE_IN);
+    in.await = rr_shm_arrive(b, g, last);
     return in;
 }
 
@@ -135,8 +134,8 @@ RR_BUILDER(rr_build_shm_oneshot)
         return RINGRED_ENOMEM;
 
     /* Always through the stage: I may overwrite my input, in place, before all have read it. */
-    int copy = copy_in_whole(b, &g, 0);
-    int await = arrive(b, &g, copy);
+    int copy = rr_shm_copy_in(b, &g, 0);
+    int await = rr_shm_arrive(b, &g, copy);
     for (int r = 0; r < g.n; r++)
         sources[r] = rr_span_whole(r == me ? RR_IN : RR_STAGE, r);
     int sum = rr_add_reduce(b, sources, g.n, &out, 1, RR_DIVIDE);
@@ -158,6 +157,7 @@ RR_BUILDER(rr_build_shm_twoshot)
     if (!b)
         return RINGRED_ENOMEM;
 
+    rr_builder_windowed(b);
     struct rr_published in = rr_shm_publish(b, &g);
     struct rr_span block = rr_span_block(rr_span_whole(RR_IN, me), me, g.n);
     for (int r = 0; r < g.n; r++)
@@ -179,6 +179,6 @@ RR_BUILDER(rr_build_shm_barrier)
     if (!b)
         return RINGRED_ENOMEM;
     if (g.n > 1)
-        arrive(b, &g, -1);
+        rr_shm_arrive(b, &g, -1);
     return rr_plan_finish(b, plan);
 }

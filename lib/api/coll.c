@@ -2,88 +2,391 @@
 /* The doors to collectives and requests: check arguments, make a call record, forward. */
 #include "core/core.h"
 
-static int check_vectors(ringred_comm *c, const char *name, const void *send, const void *recv,
-                         size_t count, int32_t type)
-{
-    size_t bytes = rr_type_bytes(type);
+/* One end of a call: parts of `count` elements each, one behind the other. */
+struct buffer {
+    const char *name;
+    uintptr_t at;
+    size_t bytes;
+};
 
+static int check_type(ringred_comm *c, const struct rr_call *call)
+{
+    const char *name = rr_collective_name(call->what);
+    size_t bytes = rr_type_bytes(call->type);
+
+    if (RR_UNLIKELY(rr_is_reduction(call->what) && (call->op < RINGRED_SUM || call->op > RINGRED_LXOR)))
+        return rr_comm_refuse(c, RINGRED_EINVAL, "%s: %d is not an operator (types.h; sum is %d, avg is %d)",
+                              name, call->op, RINGRED_SUM, RINGRED_AVG);
     if (RR_UNLIKELY(!bytes))
         return rr_comm_refuse(c, RINGRED_EINVAL,
-                              "%s: %d is not an element type (float32 is %d, float64 is %d)", name, type,
-                              RINGRED_FLOAT32, RINGRED_FLOAT64);
-    if (RR_UNLIKELY(count > (SIZE_MAX >> 1) / bytes))
+                              "%s: %d is not an element type (types.h; float32 is %d, float64 is %d)", name,
+                              call->type, RINGRED_FLOAT32, RINGRED_FLOAT64);
+    if (RR_UNLIKELY(call->count > (SIZE_MAX >> 1) / bytes / (size_t)c->ranks))
         return rr_comm_refuse(c, RINGRED_EINVAL, "%s: %zu elements of %zu bytes are more than memory",
-                              name, count, bytes);
-    if (RR_UNLIKELY(count && (!send || !recv)))
-        return rr_comm_refuse(c, RINGRED_EINVAL, "%s: %s is NULL, but count is %zu", name,
-                              recv ? "send" : "recv", count);
-    uintptr_t a = (uintptr_t)send, b = (uintptr_t)recv, n = count * bytes;
-    if (RR_UNLIKELY(a != b && a < b + n && b < a + n))
-        return rr_comm_refuse(c, RINGRED_EINVAL,
-                              "%s: send and recv overlap without being the same (in place is send == "
-                              "recv)", name);
+                              name, call->count, bytes);
+    if (!rr_is_reduction(call->what))
+        return 0;
+    if (RR_UNLIKELY(!rr_reduce_kernel(call->type, call->op)))
+        return rr_comm_refuse(c, RINGRED_EINVAL, "%s: there is no %s of %s", name, rr_op_name(call->op),
+                              rr_type_name(call->type));
     return 0;
 }
 
-static int check_allreduce(ringred_comm *c, struct rr_call *call)
+static int check_root(ringred_comm *c, const struct rr_call *call)
 {
-    if (RR_UNLIKELY(!c))
-        return RINGRED_EINVAL;
-    if (RR_UNLIKELY(call->op != RINGRED_SUM && call->op != RINGRED_AVG))
-        return rr_comm_refuse(c, RINGRED_EINVAL,
-                              "allreduce: %d is not an operator (sum is %d, avg is %d)", call->op,
-                              RINGRED_SUM, RINGRED_AVG);
-    return check_vectors(c, "allreduce", call->in, call->out, call->count, call->type);
+    if (RR_UNLIKELY(call->root < 0 || call->root >= c->ranks))
+        return rr_comm_refuse(c, RINGRED_EINVAL, "%s: root is %d, the ranks are 0 to %d",
+                              rr_collective_name(call->what), call->root, c->ranks - 1);
+    return 0;
 }
 
-static int check_broadcast(ringred_comm *c, struct rr_call *call)
+/* In place, the end with fewer parts is my part of the other; any other overlap is a mistake. */
+static int check_overlap(ringred_comm *c, const struct rr_call *call, struct rr_shape shape,
+                         const struct buffer *in, const struct buffer *out)
+{
+    size_t part = call->count * rr_type_bytes(call->type), own = (size_t)c->rank * part;
+    uintptr_t due = shape.in == shape.out ? in->at : shape.in < shape.out ? out->at + own : in->at + own;
+
+    if (RR_LIKELY(in->at >= out->at + out->bytes || out->at >= in->at + in->bytes))
+        return 0;
+    if (shape.in < shape.out ? in->at == due : out->at == due)
+        return 0;
+    return rr_comm_refuse(c, RINGRED_EINVAL, "%s: send and recv overlap without being the same (in place is %s)",
+                          rr_collective_name(call->what),
+                          shape.in == shape.out  ? "send == recv"
+                          : shape.in < shape.out ? "send == recv + rank * count elements"
+                                                 : "recv == send + rank * count elements");
+}
+
+static int check(ringred_comm *c, struct rr_call *call)
 {
     if (RR_UNLIKELY(!c))
         return RINGRED_EINVAL;
-    if (RR_UNLIKELY(call->root < 0 || call->root >= c->ranks))
-        return rr_comm_refuse(c, RINGRED_EINVAL, "broadcast: root is %d, the ranks are 0 to %d",
-                              call->root, c->ranks - 1);
-    if (c->rank != call->root)
+    if (rr_is_rooted(call->what))
+        RR_TRY(check_root(c, call));
+    RR_TRY(check_type(c, call));
+    struct rr_shape shape = rr_shape_of(call->what, c->ranks, call->root, c->rank);
+    if (call->what == RR_BROADCAST && c->rank != call->root)
         call->in = call->out; /* send counts on the root only */
-    return check_vectors(c, "broadcast", call->in, call->out, call->count, call->type);
+    if (!shape.in)
+        call->in = NULL;
+    if (!shape.out)
+        call->out = NULL;
+    size_t part = call->count * rr_type_bytes(call->type);
+    struct buffer in = { "send", (uintptr_t)call->in, part * (size_t)shape.in };
+    struct buffer out = { "recv", (uintptr_t)call->out, part * (size_t)shape.out };
+    if (RR_UNLIKELY((in.bytes && !in.at) || (out.bytes && !out.at)))
+        return rr_comm_refuse(c, RINGRED_EINVAL, "%s: %s is NULL, but count is %zu",
+                              rr_collective_name(call->what), out.bytes && !out.at ? out.name : in.name,
+                              call->count);
+    return in.bytes && out.bytes ? check_overlap(c, call, shape, &in, &out) : 0;
+}
+
+static int32_t run(ringred_comm *c, struct rr_call call)
+{
+    RR_TRY(check(c, &call));
+    return rr_comm_run(c, &call);
+}
+
+static int32_t start(ringred_comm *c, struct rr_call call, ringred_request **request)
+{
+    RR_TRY(check(c, &call));
+    return request ? rr_comm_start(c, &call, request)
+                   : rr_comm_refuse(c, RINGRED_EINVAL, "%s: request is NULL", rr_collective_name(call.what));
 }
 
 int32_t ringred_allreduce(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type,
                           int32_t op)
 {
-    struct rr_call call = { RR_ALLREDUCE, send, recv, count, type, op, 0 };
-
-    RR_TRY(check_allreduce(comm, &call));
-    return rr_comm_run(comm, &call);
+    return run(comm, (struct rr_call){ RR_ALLREDUCE, send, recv, count, type, op, 0, NULL });
 }
 
 int32_t ringred_allreduce_start(ringred_comm *comm, const void *send, void *recv, size_t count,
                                 int32_t type, int32_t op, ringred_request **request)
 {
-    struct rr_call call = { RR_ALLREDUCE, send, recv, count, type, op, 0 };
+    return start(comm, (struct rr_call){ RR_ALLREDUCE, send, recv, count, type, op, 0, NULL }, request);
+}
 
-    RR_TRY(check_allreduce(comm, &call));
-    return request ? rr_comm_start(comm, &call, request)
-                   : rr_comm_refuse(comm, RINGRED_EINVAL, "allreduce: request is NULL");
+int32_t ringred_reduce(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type,
+                       int32_t op, int32_t root)
+{
+    return run(comm, (struct rr_call){ RR_REDUCE, send, recv, count, type, op, root, NULL });
+}
+
+int32_t ringred_reduce_start(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type,
+                             int32_t op, int32_t root, ringred_request **request)
+{
+    return start(comm, (struct rr_call){ RR_REDUCE, send, recv, count, type, op, root, NULL }, request);
+}
+
+int32_t ringred_reduce_scatter(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type,
+                               int32_t op)
+{
+    return run(comm, (struct rr_call){ RR_REDUCE_SCATTER, send, recv, count, type, op, 0, NULL });
+}
+
+int32_t ringred_reduce_scatter_start(ringred_comm *comm, const void *send, void *recv, size_t count,
+                                     int32_t type, int32_t op, ringred_request **request)
+{
+    return start(comm, (struct rr_call){ RR_REDUCE_SCATTER, send, recv, count, type, op, 0, NULL }, request);
 }
 
 int32_t ringred_broadcast(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type,
                           int32_t root)
 {
-    struct rr_call call = { RR_BROADCAST, send, recv, count, type, 0, root };
-
-    RR_TRY(check_broadcast(comm, &call));
-    return rr_comm_run(comm, &call);
+    return run(comm, (struct rr_call){ RR_BROADCAST, send, recv, count, type, 0, root, NULL });
 }
 
 int32_t ringred_broadcast_start(ringred_comm *comm, const void *send, void *recv, size_t count,
                                 int32_t type, int32_t root, ringred_request **request)
 {
-    struct rr_call call = { RR_BROADCAST, send, recv, count, type, 0, root };
+    return start(comm, (struct rr_call){ RR_BROADCAST, send, recv, count, type, 0, root, NULL }, request);
+}
 
-    RR_TRY(check_broadcast(comm, &call));
-    return request ? rr_comm_start(comm, &call, request)
-                   : rr_comm_refuse(comm, RINGRED_EINVAL, "broadcast: request is NULL");
+int32_t ringred_allgather(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type)
+{
+    return run(comm, (struct rr_call){ RR_ALLGATHER, send, recv, count, type, 0, 0, NULL });
+}
+
+int32_t ringred_allgather_start(ringred_comm *comm, const void *send, void *recv, size_t count,
+                                int32_t type, ringred_request **request)
+{
+    return start(comm, (struct rr_call){ RR_ALLGATHER, send, recv, count, type, 0, 0, NULL }, request);
+}
+
+int32_t ringred_gather(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type,
+                       int32_t root)
+{
+    return run(comm, (struct rr_call){ RR_GATHER, send, recv, count, type, 0, root, NULL });
+}
+
+int32_t ringred_gather_start(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type,
+                             int32_t root, ringred_request **request)
+{
+    return start(comm, (struct rr_call){ RR_GATHER, send, recv, count, type, 0, root, NULL }, request);
+}
+
+int32_t ringred_scatter(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type,
+                        int32_t root)
+{
+    return run(comm, (struct rr_call){ RR_SCATTER, send, recv, count, type, 0, root, NULL });
+}
+
+int32_t ringred_scatter_start(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type,
+                              int32_t root, ringred_request **request)
+{
+    return start(comm, (struct rr_call){ RR_SCATTER, send, recv, count, type, 0, root, NULL }, request);
+}
+
+int32_t ringred_alltoall(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type)
+{
+    return run(comm, (struct rr_call){ RR_ALLTOALL, send, recv, count, type, 0, 0, NULL });
+}
+
+int32_t ringred_alltoall_start(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type,
+                               ringred_request **request)
+{
+    return start(comm, (struct rr_call){ RR_ALLTOALL, send, recv, count, type, 0, 0, NULL }, request);
+}
+
+/* ---- parts of unequal length ---- */
+
+static bool fits(ringred_comm *c, size_t count, size_t at, size_t bytes)
+{
+    size_t most = (SIZE_MAX >> 1) / bytes / (size_t)c->ranks;
+
+    return count <= most && at <= (SIZE_MAX >> 1) / bytes - count;
+}
+
+/* The end of the last part, in elements. EINVAL: too large, or two parts of an output overlap. */
+static int check_parts(ringred_comm *c, const struct rr_call *call, const size_t *count, const size_t *at,
+                       bool output, size_t *end)
+{
+    size_t bytes = rr_type_bytes(call->type), sum = 0;
+
+    *end = 0;
+    for (int r = 0; count && r < c->ranks; r++) {
+        size_t from = at ? at[r] : sum;
+        if (!fits(c, count[r], from, bytes))
+            return rr_comm_refuse(c, RINGRED_EINVAL, "%sv: part %d, %zu elements at %zu, is more than memory",
+                                  rr_collective_name(call->what), r, count[r], from);
+        if (at && output && count[r] && from < *end) /* not ascending: look closely */
+            for (int q = 0; q < r; q++)
+                if (from < at[q] + count[q] && at[q] < from + count[r])
+                    return rr_comm_refuse(c, RINGRED_EINVAL, "%sv: parts %d and %d of recv overlap",
+                                          rr_collective_name(call->what), q, r);
+        sum += count[r];
+        *end = from + count[r] > *end ? from + count[r] : *end;
+    }
+    return 0;
+}
+
+/* My part of my own vector is as long on both sides. */
+static int check_own(ringred_comm *c, const struct rr_call *call)
+{
+    const struct rr_ragged *g = call->ragged;
+    size_t in = g->in_count ? g->in_count[c->rank] : g->own_in;
+    size_t out = g->out_count ? g->out_count[c->rank] : g->own_out;
+    struct rr_shape shape = rr_shape_of(call->what, c->ranks, call->root, c->rank);
+
+    if (in == out || !shape.in || !shape.out)
+        return 0;
+    return rr_comm_refuse(c, RINGRED_EINVAL, "%sv: rank %d has %zu elements for itself and expects %zu",
+                          rr_collective_name(call->what), c->rank, in, out);
+}
+
+/* In place, a vector of one part is my part of the other. */
+static int check_ragged_overlap(ringred_comm *c, const struct rr_call *call, size_t in_bytes, size_t out_bytes)
+{
+    const struct rr_ragged *g = call->ragged;
+    uintptr_t in = (uintptr_t)call->in, out = (uintptr_t)call->out;
+    const size_t *count = g->in_count ? g->in_count : g->out_count, *at = g->in_count ? g->in_at : g->out_at;
+    size_t own = 0;
+
+    if (!in_bytes || !out_bytes || in >= out + out_bytes || out >= in + in_bytes)
+        return 0;
+    for (int r = 0; !at && r < c->rank; r++)
+        own += count[r];
+    own = (at ? at[c->rank] : own) * rr_type_bytes(call->type);
+    if (call->what != RR_ALLTOALL && (g->in_count ? out == in + own : in == out + own))
+        return 0;
+    return rr_comm_refuse(c, RINGRED_EINVAL, "%sv: send and recv overlap%s", rr_collective_name(call->what),
+                          call->what == RR_ALLTOALL ? "; it cannot be done in place"
+                                                    : " without the one being this rank's part of the other");
+}
+
+static int check_ragged(ringred_comm *c, struct rr_call *call, struct rr_ragged *g)
+{
+    size_t bytes, in_end, out_end;
+
+    if (RR_UNLIKELY(!c))
+        return RINGRED_EINVAL;
+    if (rr_is_rooted(call->what))
+        RR_TRY(check_root(c, call));
+    RR_TRY(check_type(c, call));
+    struct rr_shape shape = rr_shape_of(call->what, c->ranks, call->root, c->rank);
+    bool in_parts = shape.in > 1 || (shape.in && call->what == RR_SCATTER) || call->what == RR_ALLTOALL ||
+                    call->what == RR_REDUCE_SCATTER;
+    bool out_parts = call->what == RR_ALLGATHER || call->what == RR_ALLTOALL ||
+                     (call->what == RR_GATHER && shape.out);
+    if (!in_parts)
+        g->in_count = g->in_at = NULL;
+    if (!out_parts)
+        g->out_count = g->out_at = NULL;
+    if ((in_parts && !g->in_count) || (out_parts && !g->out_count))
+        return rr_comm_refuse(c, RINGRED_EINVAL, "%sv: the array of counts is NULL",
+                              rr_collective_name(call->what));
+    if (call->what == RR_REDUCE_SCATTER)
+        g->own_out = g->in_count[c->rank];
+    call->ragged = g;
+    RR_TRY(check_parts(c, call, g->in_count, g->in_at, false, &in_end));
+    RR_TRY(check_parts(c, call, g->out_count, g->out_at, true, &out_end));
+    bytes = rr_type_bytes(call->type);
+    if (!fits(c, g->own_in, 0, bytes) || !fits(c, g->own_out, 0, bytes))
+        return rr_comm_refuse(c, RINGRED_EINVAL, "%sv: %zu elements of %zu bytes are more than memory",
+                              rr_collective_name(call->what), g->own_in > g->own_out ? g->own_in : g->own_out,
+                              bytes);
+    RR_TRY(check_own(c, call));
+    in_end = in_parts ? in_end : shape.in ? g->own_in : 0;
+    out_end = out_parts ? out_end : shape.out ? g->own_out : 0;
+    call->in = in_end ? call->in : NULL;
+    call->out = out_end ? call->out : NULL;
+    if ((in_end && !call->in) || (out_end && !call->out))
+        return rr_comm_refuse(c, RINGRED_EINVAL, "%sv: %s is NULL, but not empty",
+                              rr_collective_name(call->what), in_end && !call->in ? "send" : "recv");
+    if (call->what == RR_ALLGATHER || call->what == RR_REDUCE_SCATTER) /* known to all */
+        call->count = rr_ragged_most(g, c->ranks);
+    return check_ragged_overlap(c, call, in_end * bytes, out_end * bytes);
+}
+
+static int32_t run_ragged(ringred_comm *c, struct rr_call call, struct rr_ragged parts)
+{
+    RR_TRY(check_ragged(c, &call, &parts));
+    return rr_comm_run(c, &call);
+}
+
+static int32_t start_ragged(ringred_comm *c, struct rr_call call, struct rr_ragged parts,
+                            ringred_request **request)
+{
+    RR_TRY(check_ragged(c, &call, &parts));
+    return request ? rr_comm_start(c, &call, request)
+                   : rr_comm_refuse(c, RINGRED_EINVAL, "%sv: request is NULL", rr_collective_name(call.what));
+}
+
+int32_t ringred_allgatherv(ringred_comm *comm, const void *send, size_t count, void *recv,
+                           const size_t *counts, const size_t *places, int32_t type)
+{
+    return run_ragged(comm, (struct rr_call){ RR_ALLGATHER, send, recv, 0, type, 0, 0, NULL },
+                       (struct rr_ragged){ .own_in = count, .out_count = counts, .out_at = places });
+}
+
+int32_t ringred_allgatherv_start(ringred_comm *comm, const void *send, size_t count, void *recv,
+                                 const size_t *counts, const size_t *places, int32_t type,
+                                 ringred_request **request)
+{
+    return start_ragged(comm, (struct rr_call){ RR_ALLGATHER, send, recv, 0, type, 0, 0, NULL },
+                         (struct rr_ragged){ .own_in = count, .out_count = counts, .out_at = places }, request);
+}
+
+int32_t ringred_gatherv(ringred_comm *comm, const void *send, size_t count, void *recv,
+                        const size_t *counts, const size_t *places, int32_t type, int32_t root)
+{
+    return run_ragged(comm, (struct rr_call){ RR_GATHER, send, recv, 0, type, 0, root, NULL },
+                       (struct rr_ragged){ .own_in = count, .out_count = counts, .out_at = places });
+}
+
+int32_t ringred_gatherv_start(ringred_comm *comm, const void *send, size_t count, void *recv,
+                              const size_t *counts, const size_t *places, int32_t type, int32_t root,
+                              ringred_request **request)
+{
+    return start_ragged(comm, (struct rr_call){ RR_GATHER, send, recv, 0, type, 0, root, NULL },
+                         (struct rr_ragged){ .own_in = count, .out_count = counts, .out_at = places }, request);
+}
+
+int32_t ringred_scatterv(ringred_comm *comm, const void *send, const size_t *counts, const size_t *places,
+                         void *recv, size_t count, int32_t type, int32_t root)
+{
+    return run_ragged(comm, (struct rr_call){ RR_SCATTER, send, recv, 0, type, 0, root, NULL },
+                       (struct rr_ragged){ .own_out = count, .in_count = counts, .in_at = places });
+}
+
+int32_t ringred_scatterv_start(ringred_comm *comm, const void *send, const size_t *counts,
+                               const size_t *places, void *recv, size_t count, int32_t type, int32_t root,
+                               ringred_request **request)
+{
+    return start_ragged(comm, (struct rr_call){ RR_SCATTER, send, recv, 0, type, 0, root, NULL },
+                         (struct rr_ragged){ .own_out = count, .in_count = counts, .in_at = places }, request);
+}
+
+int32_t ringred_reduce_scatterv(ringred_comm *comm, const void *send, void *recv, const size_t *counts,
+                                int32_t type, int32_t op)
+{
+    return run_ragged(comm, (struct rr_call){ RR_REDUCE_SCATTER, send, recv, 0, type, op, 0, NULL },
+                       (struct rr_ragged){ .in_count = counts });
+}
+
+int32_t ringred_reduce_scatterv_start(ringred_comm *comm, const void *send, void *recv,
+                                      const size_t *counts, int32_t type, int32_t op,
+                                      ringred_request **request)
+{
+    return start_ragged(comm, (struct rr_call){ RR_REDUCE_SCATTER, send, recv, 0, type, op, 0, NULL },
+                         (struct rr_ragged){ .in_count = counts }, request);
+}
+
+int32_t ringred_alltoallv(ringred_comm *comm, const void *send, const size_t *send_counts,
+                          const size_t *send_places, void *recv, const size_t *recv_counts,
+                          const size_t *recv_places, int32_t type)
+{
+    return run_ragged(comm, (struct rr_call){ RR_ALLTOALL, send, recv, 0, type, 0, 0, NULL },
+                       (struct rr_ragged){ .in_count = send_counts, .in_at = send_places, .out_count = recv_counts, .out_at = recv_places });
+}
+
+int32_t ringred_alltoallv_start(ringred_comm *comm, const void *send, const size_t *send_counts,
+                                const size_t *send_places, void *recv, const size_t *recv_counts,
+                                const size_t *recv_places, int32_t type, ringred_request **request)
+{
+    return start_ragged(comm, (struct rr_call){ RR_ALLTOALL, send, recv, 0, type, 0, 0, NULL },
+                         (struct rr_ragged){ .in_count = send_counts, .in_at = send_places, .out_count = recv_counts, .out_at = recv_places }, request);
 }
 
 int32_t ringred_barrier(ringred_comm *comm)

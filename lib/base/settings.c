@@ -24,9 +24,9 @@ static const struct row {
 } rows[RR_SETTINGS] = {
     [RR_SET_TRANSPORT] = { "transport", CHOICE, 0, 0, "auto", "auto|shm|tcp",
                            "how ranks reach each other; auto: shm inside a host, tcp between hosts" },
-    [RR_SET_ALGORITHM] = { "algorithm", CHOICE, 0, 0, "auto",
-                           "auto|tiny|last|star|oneshot|twoshot|ring|doubling|hierarchical",
-                           "the plan for allreduce, where it is possible; auto: by size" },
+    [RR_SET_ALGORITHM] = { "algorithm", TEXT, 0, 0, "auto", NULL,
+                           "plans by name, with commas, each for its collective and where it is possible "
+                           "(ringred-info --algorithms); auto: by size" },
     [RR_SET_NUMERICS] = { "numerics", CHOICE, 0, 0, "tree", "tree|portable|fast",
                           "tree: one summation tree; portable: the same bits on every layout of hosts; "
                           "fast: any order" },

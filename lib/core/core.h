@@ -23,11 +23,12 @@ struct ringred_request {
     _Atomic int state;
     int status;                 /* once done */
     struct rr_run run;
+    struct rr_ragged ragged;    /* run.ragged, in use with parts of unequal length */
 };
 
 /* A plan of the cache with room for its extents. */
 struct rr_choice {
-    struct rr_program program;  /* .plan NULL: not possible with this layout */
+    struct rr_program program;
     size_t count, element_bytes, segment; /* what was chosen last; guarded by starting */
 };
 
@@ -42,21 +43,22 @@ struct ringred_comm {
     int16_t *host;              /* [ranks], layout.host */
     bool all_local;             /* every rank shares memory with every other */
     int64_t tiny_most, last_most; /* bytes up to which allreduces take these lanes; -1: never */
-    int wish;                   /* the algorithm that the settings ask for and that is possible, or -1 */
+    int wish[RR_COLLECTIVES];   /* the algorithm that the settings ask for and that is possible, or -1 */
+    bool portable;              /* numerics=portable: no rounding that depends on the layout */
     bool crowded;               /* more ranks on this machine than CPUs for them */
     bool crowded_any;           /* on some machine of the job; the same on all ranks */
     struct rr_congestion congestion;
     struct rr_engine engine;
-    rr_reduce_fn kernel[8];     /* sum, by type */
-    struct rr_choice allreduce[RR_ALGOS]; /* by algorithm; made with the communicator */
-    struct rr_choice barrier;
-    struct rr_choice *broadcast;          /* [ranks] by root; made at first use, kept */
+    struct rr_choice **plan[RR_ALGOS];    /* [1], of rooted collectives [ranks] by root; allreduces and the
+                                           * barrier are made with the communicator, others at first
+                                           * use; kept. NULL: not possible with this layout */
 
     /* starting: one thread at a time, the others get EBUSY */
     _Atomic uint32_t starting;
     uint64_t sequence;          /* of the last operation started; guarded by starting */
     struct ringred_request request[RR_REQUESTS];
     struct ringred_request *queue[RR_REQUESTS];
+    size_t *ragged_room;        /* [RR_REQUESTS][4][ranks] copies of callers' counts; made at first use, kept */
     _Atomic uint32_t tail;      /* operations ever queued; written by the starter */
 
     /* progress: one thread owns it, the others sleep on changed */
@@ -86,22 +88,35 @@ struct rr_call {
     enum rr_collective what;
     const void *in;
     void *out;
-    size_t count;
+    size_t count;               /* elements of one part; ragged: of the longest that all ranks know of, or 0 */
     int type, op, root;
+    const struct rr_ragged *ragged; /* NULL: all parts are alike. Displacements NULL: one behind the other */
 };
 int rr_comm_start(ringred_comm *comm, const struct rr_call *call, ringred_request **request);
 int rr_comm_run(ringred_comm *comm, const struct rr_call *call); /* start and wait */
 int rr_request_wait(ringred_request *request, int64_t timeout_ns); /* PENDING: the time is over */
 
 /* Which plan a call runs, and in what segments. Depends only on what all ranks know. */
-struct rr_choice *rr_choose(ringred_comm *comm, const struct rr_call *call, size_t *segment);
+enum rr_algo rr_choose_algo(const ringred_comm *comm, const struct rr_call *call);
+enum rr_lane rr_choose_lane(const ringred_comm *comm, size_t bytes);
+size_t rr_choose_segment(struct rr_choice *choice, const ringred_comm *comm, const struct rr_call *call);
+size_t rr_segment_of(const ringred_comm *comm, const struct rr_plan *plan, size_t count, size_t element_bytes);
+int rr_choose_check(const struct rr_settings *settings, ringred_error *why); /* setting algorithm */
+void rr_choose_init(ringred_comm *comm); /* once, when the plans are there */
+
+bool rr_is_narrow(int type); /* a float whose sums must not be rounded on their way more often than is promised */
+
+/* ---- plans (plans.c) ---- */
 int rr_plans_init(ringred_comm *comm, ringred_error *why);
 void rr_plans_done(ringred_comm *comm);
-int rr_plan_broadcast(ringred_comm *comm, int root, struct rr_choice *choice, ringred_error *why);
-enum rr_lane rr_choose_lane(const ringred_comm *comm, size_t bytes);
-/* The same without remembering it, from any thread; broadcasts only once they have been used. */
-const struct rr_plan *rr_choice_of(ringred_comm *comm, const struct rr_call *call, size_t *segment);
-void rr_choose_init(ringred_comm *comm); /* once, when the plans are there */
+bool rr_plan_usable(const ringred_comm *comm, enum rr_algo algo); /* with these transports and hosts */
+/* The plan of an algorithm, made if it is not there yet. With starting taken. NULL: *why tells. */
+struct rr_choice *rr_plan_get(ringred_comm *comm, enum rr_algo algo, int root, ringred_error *why);
+
+static inline size_t rr_call_element_bytes(const struct rr_call *call)
+{
+    return call->what == RR_BARRIER ? 1 : rr_type_bytes(call->type);
+}
 
 /* Breaks the communicator: the first failure counts, here and on this host. Returns the code that counts. */
 int rr_comm_break(ringred_comm *comm, const ringred_error *why);

@@ -25,7 +25,7 @@ struct card {
     int32_t no_windows;        /* this rank cannot reach every mate's heap */
     int32_t no_fences;         /* sleepers cannot make this rank pass a fence */
     int32_t congestion;        /* what probing loopback found; 0: nothing better */
-    char agreed[192];          /* the settings that must be equal, in words */
+    char agreed[256];          /* the settings that must be equal, in words */
     uint64_t cpus[CPUS / 64];
 };
 
@@ -37,7 +37,7 @@ static void write_card(const ringred_comm *c, struct card *card)
     memset(card, 0, sizeof *card);
     card->machine = rr_machine_hash();
     snprintf(card->agreed, sizeof card->agreed,
-             "transport=%.12s algorithm=%.16s numerics=%.12s segment=%lld ranks_per_host=%lld "
+             "transport=%.12s algorithm=%.64s numerics=%.12s segment=%lld ranks_per_host=%lld "
              "stage=%lld heap=%lld",
              rr_setting_text(s, RR_SET_TRANSPORT), rr_setting_text(s, RR_SET_ALGORITHM),
              rr_setting_text(s, RR_SET_NUMERICS), (long long)rr_setting(s, RR_SET_SEGMENT),
@@ -55,7 +55,7 @@ static int compare_cards(const ringred_comm *c, const struct card *card, ringred
     for (int r = 1; r < c->ranks; r++)
         if (memcmp(card[r].agreed, card[0].agreed, sizeof card->agreed))
             return rr_fail(why, RINGRED_ECONFIG, r, 0,
-                           "settings differ: rank 0 has %.190s, rank %d has %.190s", card[0].agreed, r,
+                           "settings differ: rank 0 has %.220s, rank %d has %.220s", card[0].agreed, r,
                            card[r].agreed);
     return 0;
 }
@@ -209,7 +209,7 @@ static int link_up(ringred_comm *c, struct rr_boot *boot, struct card *card, rin
 
     if (want && fd) {
         for (int r = 0; r < c->ranks; r++) {
-            want[r] = r != c->rank && c->host[r] != c->host[c->rank];
+            want[r] = r != c->rank;
             fd[r] = -1;
         }
         rc = rr_boot_wire(boot, want, fd, why);
@@ -260,8 +260,6 @@ static int make_ready(ringred_comm *c, ringred_error *why)
 {
     int64_t spin = rr_setting(&c->settings, RR_SET_SPIN);
 
-    for (int type = RINGRED_FLOAT32; type <= RINGRED_FLOAT64; type++)
-        c->kernel[type] = rr_reduce_kernel(type, RINGRED_SUM);
     RR_TRY(rr_plans_init(c, why));
     RR_TRY(make_engine(c, why));
     rr_choose_init(c);
@@ -313,6 +311,7 @@ static int configure(ringred_comm *c, const ringred_config *config, struct rr_la
                      ringred_error *why)
 {
     RR_TRY(rr_settings_load(&c->settings, config->settings, why));
+    RR_TRY(rr_choose_check(&c->settings, why));
     c->log = (struct rr_log){ (int)rr_setting(&c->settings, RR_SET_LOG), config->log,
                               config->log_context, -1 };
     if (config->log && c->log.level == RINGRED_LOG_NONE)

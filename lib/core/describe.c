@@ -6,20 +6,18 @@
 
 static int by_name(const char *name)
 {
-    static const char *const names[] = { "", "allreduce", "broadcast", "barrier" };
-
-    for (int what = RR_ALLREDUCE; what <= RR_BARRIER; what++)
-        if (strcmp(name, names[what]) == 0)
+    for (int what = 1; what < RR_COLLECTIVES; what++)
+        if (strcmp(name, rr_collective_name((enum rr_collective)what)) == 0)
             return what;
     return RINGRED_EINVAL;
 }
 
-/* The plan that a float32 call of so many bytes would run. */
+/* What a float32 call (sum, root 0) of so many bytes, of each part, would run. */
 static void describe_call(ringred_comm *c, const char *name, uint64_t bytes, struct rr_text *t)
 {
     struct rr_call call = { .what = (enum rr_collective)by_name(name), .type = RINGRED_FLOAT32, .op = RINGRED_SUM,
                             .count = (size_t)(bytes / 4) };
-    size_t segment = 0;
+    struct rr_plan *plan = NULL;
 
     rr_text_add(t, ",\"call\":{\"collective\":");
     rr_text_add_json(t, name);
@@ -29,13 +27,16 @@ static void describe_call(ringred_comm *c, const char *name, uint64_t bytes, str
         rr_text_add(t, "\"plan\":\"%s lane\"}", lane == RR_LANE_TINY ? "tiny" : "last-arriver");
         return;
     }
-    const struct rr_plan *plan = NULL;
-    if (call.what != RR_BROADCAST) /* those are made at first use, maybe just now */
-        plan = rr_choice_of(c, &call, &segment);
-    rr_text_add(t, "\"plan\":");
-    rr_text_add_json(t, plan ? plan->name : "made at first use");
-    rr_text_add(t, ",\"steps\":%u,\"segment\":%llu}", plan ? plan->steps : 0,
-                (unsigned long long)segment * (call.what == RR_BARRIER ? 1 : 4));
+    enum rr_algo algo = rr_choose_algo(c, &call);
+    /* a plan of our own: the communicator's may be in use, or about to be made */
+    int rc = rr_algo_table[algo].build(&c->layout, c->rank, 0, &plan);
+    rr_text_add(t, "\"algorithm\":\"%s\",\"plan\":", rr_algo_table[algo].name);
+    rr_text_add_json(t, rc == 0 ? plan->name : "no memory");
+    size_t each = rr_call_element_bytes(&call);
+    rr_text_add(t, ",\"steps\":%u,\"segment\":%llu}", rc == 0 ? plan->steps : 0,
+                rc == 0 ? (unsigned long long)(rr_segment_of(c, plan, call.count, each) * each) : 0);
+    if (rc == 0)
+        rr_plan_free(plan);
 }
 
 int64_t rr_comm_describe(ringred_comm *c, const char *collective, uint64_t bytes, char *text,
@@ -44,15 +45,15 @@ int64_t rr_comm_describe(ringred_comm *c, const char *collective, uint64_t bytes
     struct rr_text t = { text, room, 0 };
 
     if (collective && (by_name(collective) < 0 || bytes > (uint64_t)INT64_MAX))
-        return rr_comm_refuse(c, RINGRED_EINVAL, "describe: %.32s of %llu bytes is no call: allreduce, "
-                              "broadcast and barrier are", collective, (unsigned long long)bytes);
+        return rr_comm_refuse(c, RINGRED_EINVAL, "describe: %.32s of %llu bytes is no call (as allreduce is)",
+                              collective, (unsigned long long)bytes);
     if (text && room)
         text[0] = 0;
     rr_text_add(&t, "{\"rank\":%d,\"size\":%d,\"local_rank\":%d,\"local_size\":%d,\"hosts\":%d,",
                 c->rank, c->ranks, c->local_rank, c->local_ranks, c->layout.hosts);
     rr_text_add(&t, "\"crowded\":%s,\"kernels\":\"%s\",\"numerics\":\"%s\",\"transports\":[",
                 c->crowded ? "true" : "false", rr_reduce_name(),
-                c->wish == RR_ALGO_RING ? "fast" : "tree");
+                c->wish[RR_ALLREDUCE] == RR_ALGO_RING ? "fast" : "tree");
     if (c->engine.shared)
         rr_text_add(&t, "{\"name\":\"shm\",\"ranks\":%d,\"stage\":%zu,\"heap\":%zu}%s",
                     c->engine.shared->locals, c->engine.shared->stage_bytes,

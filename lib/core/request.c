@@ -4,6 +4,7 @@
 #include "core/core.h"
 
 #include <sched.h>
+#include <string.h>
 #include <time.h>
 
 /* ---- progress ---- */
@@ -70,6 +71,12 @@ static int begin(ringred_comm *c, struct ringred_request *q, ringred_error *why)
     }
     if (r->lane == RR_LANE_LAST)
         return rr_last_begin(&c->engine, r, why);
+    if (r->ragged && r->program->plan->shared && !r->count) {
+        rr_ragged_begin(&c->engine, r);
+        return 0;
+    }
+    if (r->ragged && !r->count)
+        r->count = rr_ragged_most(r->ragged, c->ranks);
     if (rr_program_fit(&c->engine, r->program, r->count, r->element_bytes, r->segment) < 0)
         return rr_fail(why, RINGRED_EINTERNAL, -1, 0, "a plan does not fit into scratch");
     rr_run_begin(&c->engine, r);
@@ -138,50 +145,134 @@ static struct ringred_request *take_request(ringred_comm *c)
     return NULL;
 }
 
-/* Broadcasts are planned at first use. */
-static int ensure_broadcast(ringred_comm *c, int root, ringred_error *why)
+/* Fails where a plan has to be made and cannot be. */
+static int choose(ringred_comm *c, const struct rr_call *call, struct rr_run *r, ringred_error *why)
 {
-    struct rr_choice *choice = &c->broadcast[root];
+    r->lane = call->what == RR_ALLREDUCE ? rr_choose_lane(c, call->count * rr_call_element_bytes(call))
+                                         : RR_LANE_NONE;
+    if (r->lane != RR_LANE_NONE)
+        return 0;
+    struct rr_choice *choice = rr_plan_get(c, rr_choose_algo(c, call), call->root, why);
+    if (!choice)
+        return why->code;
+    r->program = &choice->program;
+    r->segment = rr_choose_segment(choice, c, call);
+    return 0;
+}
 
-    return choice->program.plan ? 0 : rr_plan_broadcast(c, root, choice, why);
+static const size_t *copy_counts(const size_t *from, size_t *to, int n)
+{
+    if (!from)
+        return NULL;
+    memcpy(to, from, (size_t)n * sizeof *to);
+    return to;
+}
+
+/* Displacements that the caller left out: one part behind the other. */
+static const size_t *copy_places(const size_t *at, const size_t *count, size_t *to, int n)
+{
+    size_t sum = 0;
+
+    if (at || !count)
+        return copy_counts(at, to, n);
+    for (int r = 0; r < n; r++) {
+        to[r] = sum;
+        sum += count[r];
+    }
+    return to;
+}
+
+/* The caller's arrays are his again when the call returns. */
+static int bind_ragged(ringred_comm *c, const struct rr_call *call, struct ringred_request *q)
+{
+    const struct rr_ragged *from = call->ragged;
+    size_t n = (size_t)c->ranks, slot = (size_t)(q - c->request);
+
+    q->run.ragged = NULL;
+    if (!from)
+        return 0;
+    if (!c->ragged_room)
+        c->ragged_room = rr_alloc(RR_REQUESTS * 4 * n, sizeof *c->ragged_room);
+    if (!c->ragged_room)
+        return rr_comm_refuse(c, RINGRED_ENOMEM, "no memory for the counts of %d ranks", c->ranks);
+    size_t *room = c->ragged_room + slot * 4 * n;
+    q->ragged = *from;
+    q->ragged.in_count = copy_counts(from->in_count, room, c->ranks);
+    q->ragged.in_at = copy_places(from->in_at, from->in_count, room + n, c->ranks);
+    q->ragged.out_count = copy_counts(from->out_count, room + 2 * n, c->ranks);
+    q->ragged.out_at = copy_places(from->out_at, from->out_count, room + 3 * n, c->ranks);
+    q->run.ragged = &q->ragged;
+    return 0;
+}
+
+/* Counts that every rank must have given alike, in few bits. */
+static int32_t counts_hash(const size_t *count, int n)
+{
+    uint64_t h = 0;
+
+    for (int r = 0; r < n; r++)
+        h = (h ^ count[r]) * 0xff51afd7ed558ccdu + 0x9e3779b97f4a7c15u;
+    return (int32_t)(h >> 32 & INT32_MAX);
+}
+
+static uint64_t counts_sum(const size_t *count, int n)
+{
+    uint64_t sum = 0;
+
+    for (int r = 0; r < n; r++)
+        sum += count[r];
+    return sum;
+}
+
+/* Where all ranks give the same counts, the request carries their sum, and a hash in place of a root. */
+static void ask_for_counts(struct rr_ask *ask, const struct rr_call *call, int n)
+{
+    const struct rr_ragged *g = call->ragged;
+    const size_t *known = call->what == RR_ALLGATHER ? g->out_count
+                          : call->what == RR_REDUCE_SCATTER ? g->in_count : NULL;
+
+    ask->count = known ? counts_sum(known, n) : 0;
+    ask->root = known ? counts_hash(known, n) : call->root;
 }
 
 static void bind_run(ringred_comm *c, const struct rr_call *call, struct rr_run *r)
 {
-    bool reduces = call->what == RR_ALLREDUCE;
+    bool reduces = rr_is_reduction(call->what), average = call->op == RINGRED_AVG;
 
     r->in = call->in ? call->in : c->engine.scratch; /* nothing to read or write: any place will do */
     r->out = call->out ? call->out : c->engine.scratch;
     r->count = call->count;
     r->type = call->type;
-    r->element_bytes = call->what == RR_BARRIER ? 1 : rr_type_bytes(call->type);
-    r->divisor = call->op == RINGRED_AVG ? (uint32_t)c->ranks : 1;
-    r->reduce = reduces ? c->kernel[call->type] : NULL;
-    r->ask = (struct rr_ask){ .collective = (uint8_t)call->what,
+    r->op = average ? RINGRED_SUM : call->op;
+    r->element_bytes = rr_call_element_bytes(call);
+    r->in_place = call->in == call->out;
+    r->divisor = reduces && average ? (uint32_t)c->ranks : 1;
+    r->means = reduces && average && rr_is_narrow(call->type);
+    r->reduce = reduces ? rr_reduce_kernel(call->type, r->op) : NULL;
+    r->meeting = false;
+    r->ask = (struct rr_ask){ .collective = (uint8_t)(call->what | (call->ragged ? RR_RAGGED : 0)),
                               .type = (uint8_t)call->type,
                               .op = reduces ? (uint8_t)call->op : 0,
                               .root = call->root,
                               .count = call->count,
                               .sequence = ++c->sequence };
-    r->lane = reduces ? rr_choose_lane(c, call->count * r->element_bytes) : RR_LANE_NONE;
-    if (r->lane == RR_LANE_NONE)
-        r->program = &rr_choose(c, call, &r->segment)->program;
+    if (call->ragged)
+        ask_for_counts(&r->ask, call, c->ranks);
 }
 
 /* With starting taken. */
 static int enqueue(ringred_comm *c, const struct rr_call *call, struct ringred_request **request)
 {
     struct ringred_request *q = take_request(c);
+    ringred_error why;
 
     if (!q)
         return rr_comm_refuse(c, RINGRED_ELIMIT, "%d requests are in flight, the most there may be: wait "
                               "for one first", RR_REQUESTS);
-    if (call->what == RR_BROADCAST) {
-        ringred_error why;
-        int rc = ensure_broadcast(c, call->root, &why);
-        if (rc < 0)
-            return rr_comm_refuse(c, rc, "%s", why.text);
-    }
+    int rc = choose(c, call, &q->run, &why);
+    if (RR_UNLIKELY(rc < 0))
+        return rr_comm_refuse(c, rc, "%s", why.text);
+    RR_TRY(bind_ragged(c, call, q));
     uint32_t tail = atomic_load_explicit(&c->tail, memory_order_relaxed);
     q->comm = c;
     bind_run(c, call, &q->run);
@@ -281,7 +372,6 @@ int rr_request_wait(ringred_request *q, int64_t timeout_ns)
  * Another thread may own progress, for a request of its own; it leaves when the state is broken. */
 static int give_up(ringred_comm *c, ringred_request *q, const struct rr_call *call, int64_t timeout_ns)
 {
-    static const char *const names[] = { "", "allreduce", "broadcast", "barrier" };
     ringred_error why;
     bool owns = own(c);
     struct ringred_request *head = owns ? at_head(c) : NULL;
@@ -289,7 +379,7 @@ static int give_up(ringred_comm *c, ringred_request *q, const struct rr_call *ca
 
     if (!is_done(q)) {
         rr_fail(&why, RINGRED_ETIMEOUT, peer, 0, "%s, operation %llu, did not end within %.3g s",
-                names[call->what], (unsigned long long)q->run.ask.sequence, (double)timeout_ns * 1e-9);
+                rr_collective_name(call->what), (unsigned long long)q->run.ask.sequence, (double)timeout_ns * 1e-9);
         if (peer >= 0)
             rr_fail(&why, why.code, peer, 0, "%s: waiting for rank %d", why.text, peer);
         (void)rr_comm_break(c, &why); /* an earlier failure may be the one that counts */

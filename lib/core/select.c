@@ -45,12 +45,41 @@ static size_t star_most(int ranks)
 #define LINK_SEGMENT_CROWDED (512 * KI)
 #define LINK_BLOCK_LEAST (64 * KI)
 
+/* Where one round of everything gives way to two rounds of blocks, or many messages to few. */
+#define SHM_REDUCE_MOST (32 * KI)
+#define LINK_REDUCE_MOST (64 * KI)
+#define BINOMIAL_MOST (64 * KI)
+#define BRUCK_MOST (2 * KI) /* of one part */
+#define BRUCK_RANKS 8       /* from more on */
+
 static bool is_possible(const ringred_comm *c, enum rr_algo algo)
 {
-    return c->allreduce[algo].program.plan != NULL;
+    return c->plan[algo][0] != NULL;
 }
 
-static enum rr_algo by_size(const ringred_comm *c, size_t bytes)
+bool rr_is_narrow(int type)
+{
+    return type == RINGRED_FLOAT16 || type == RINGRED_BFLOAT16 || type == RINGRED_FLOAT8_E4M3FN ||
+           type == RINGRED_FLOAT8_E5M2;
+}
+
+static bool adds(const struct rr_call *call)
+{
+    return call->op == RINGRED_SUM || call->op == RINGRED_AVG || call->op == RINGRED_PROD;
+}
+
+/* May an allreduce go through sums of parts of the ranks, in the type of its elements? */
+static bool takes_partial_sums(const ringred_comm *c, const struct rr_call *call, enum rr_algo algo)
+{
+    if (!rr_is_narrow(call->type) || !adds(call))
+        return true;
+    if (algo == RR_ALGO_DOUBLING || algo == RR_ALGO_RING || algo == RR_ALGO_RING_REDUCE_SCATTER)
+        return false;
+    return algo != RR_ALGO_HIERARCHICAL ||
+           (!c->portable && rr_type_bytes(call->type) == 2 && call->op != RINGRED_PROD);
+}
+
+static enum rr_algo allreduce_by_size(const ringred_comm *c, const struct rr_call *call, size_t bytes)
 {
     int n = c->ranks;
 
@@ -58,16 +87,85 @@ static enum rr_algo by_size(const ringred_comm *c, size_t bytes)
         return RR_ALGO_COPY;
     if (c->all_local)
         return bytes <= shm_oneshot_most(n) ? RR_ALGO_SHM_ONESHOT : RR_ALGO_SHM_TWOSHOT;
-    if (is_possible(c, RR_ALGO_HIERARCHICAL))
+    if (is_possible(c, RR_ALGO_HIERARCHICAL) && takes_partial_sums(c, call, RR_ALGO_HIERARCHICAL))
         return RR_ALGO_HIERARCHICAL;
     if (c->crowded_any && n > 2 && n <= 8 && bytes <= star_most(n))
         return RR_ALGO_STAR;
     if (bytes <= link_oneshot_most(n))
         return RR_ALGO_ONESHOT;
-    if (n > 8 && bytes <= DOUBLING_MOST)
+    if (n > 8 && bytes <= DOUBLING_MOST && takes_partial_sums(c, call, RR_ALGO_DOUBLING))
         return RR_ALGO_DOUBLING;
     return RR_ALGO_TWOSHOT;
 }
+
+static enum rr_algo shared_by_size(enum rr_collective what, size_t bytes)
+{
+    switch (what) {
+    case RR_BROADCAST:
+        return RR_ALGO_SHM_BROADCAST;
+    case RR_REDUCE:
+        return bytes <= SHM_REDUCE_MOST ? RR_ALGO_SHM_REDUCE : RR_ALGO_SHM_REDUCE_TWOSHOT;
+    case RR_ALLGATHER:
+        return RR_ALGO_SHM_ALLGATHER;
+    case RR_GATHER:
+        return RR_ALGO_SHM_GATHER;
+    case RR_REDUCE_SCATTER:
+        return RR_ALGO_SHM_REDUCE_SCATTER;
+    case RR_SCATTER:
+        return RR_ALGO_SHM_SCATTER;
+    case RR_ALLTOALL:
+        return RR_ALGO_SHM_ALLTOALL;
+    default:
+        return RR_ALGO_SHM_BARRIER;
+    }
+}
+
+static enum rr_algo linked_by_size(const ringred_comm *c, enum rr_collective what, size_t bytes)
+{
+    bool bruck = c->ranks > BRUCK_RANKS && bytes <= BRUCK_MOST;
+    bool small = c->ranks == 2 || bytes <= LINK_REDUCE_MOST;
+
+    switch (what) {
+    case RR_BROADCAST:
+        if (c->engine.shared)
+            return RR_ALGO_HIER_BROADCAST;
+        return c->ranks == 2 || bytes <= BINOMIAL_MOST ? RR_ALGO_BINOMIAL : RR_ALGO_BROADCAST_TWOSHOT;
+    case RR_REDUCE:
+        return small ? RR_ALGO_REDUCE : RR_ALGO_REDUCE_TWOSHOT;
+    case RR_ALLGATHER:
+        return bruck ? RR_ALGO_BRUCK_ALLGATHER : RR_ALGO_ALLGATHER;
+    case RR_GATHER:
+        return RR_ALGO_GATHER;
+    case RR_REDUCE_SCATTER:
+        return RR_ALGO_REDUCE_SCATTER;
+    case RR_SCATTER:
+        return RR_ALGO_SCATTER;
+    case RR_ALLTOALL:
+        return bruck ? RR_ALGO_BRUCK_ALLTOALL : RR_ALGO_ALLTOALL;
+    default:
+        return c->engine.shared ? RR_ALGO_HIER_BARRIER : RR_ALGO_DISSEMINATION;
+    }
+}
+
+enum rr_algo rr_choose_algo(const ringred_comm *c, const struct rr_call *call)
+{
+    size_t bytes = call->count * rr_call_element_bytes(call);
+    int wish = c->wish[call->what];
+
+    if (call->ragged) /* plans that neither cut parts nor put several into one message */
+        return wish == RR_ALGO_RING_ALLGATHER ? RR_ALGO_RING_ALLGATHER
+               : c->all_local                 ? shared_by_size(call->what, bytes)
+                                              : linked_by_size(c, call->what, SIZE_MAX);
+    if (wish >= 0 && takes_partial_sums(c, call, (enum rr_algo)wish))
+        return (enum rr_algo)wish;
+    if (call->what == RR_ALLREDUCE)
+        return allreduce_by_size(c, call, bytes);
+    if (c->ranks == 1 && call->what <= RR_BARRIER)
+        return RR_ALGO_COPY;
+    return c->all_local ? shared_by_size(call->what, bytes) : linked_by_size(c, call->what, bytes);
+}
+
+/* ---- the setting algorithm: names with commas; a lane, a row of the table, or one of these ---- */
 
 static const struct wish {
     const char *name;
@@ -75,32 +173,95 @@ static const struct wish {
 } wishes[] = {
     { "oneshot", RR_ALGO_SHM_ONESHOT, RR_ALGO_ONESHOT },
     { "twoshot", RR_ALGO_SHM_TWOSHOT, RR_ALGO_TWOSHOT },
-    { "star", RR_ALGO_STAR, RR_ALGO_STAR },
-    { "ring", RR_ALGO_RING, RR_ALGO_RING },
-    { "doubling", RR_ALGO_DOUBLING, RR_ALGO_DOUBLING },
-    { "hierarchical", RR_ALGO_HIERARCHICAL, RR_ALGO_HIERARCHICAL },
 };
+
+#define NAME_BYTES 32
+
+/* Takes the next name off a list; false: the list has ended. */
+static bool next_name(const char **list, char *name)
+{
+    size_t n = strcspn(*list, ",");
+
+    if (!**list)
+        return false;
+    memcpy(name, *list, n < NAME_BYTES ? n : NAME_BYTES - 1);
+    name[n < NAME_BYTES ? n : NAME_BYTES - 1] = 0;
+    *list += n + ((*list)[n] == ',');
+    return true;
+}
+
+static bool is_lane(const char *name)
+{
+    return strcmp(name, "auto") == 0 || strcmp(name, "tiny") == 0 || strcmp(name, "last") == 0;
+}
+
+static int algo_of_name(const char *name, bool shared)
+{
+    for (size_t i = 0; i < sizeof wishes / sizeof *wishes; i++)
+        if (strcmp(name, wishes[i].name) == 0)
+            return (int)(shared ? wishes[i].shared : wishes[i].linked);
+    for (int algo = 0; algo < RR_ALGOS; algo++)
+        if (strcmp(name, rr_algo_table[algo].name) == 0)
+            return algo;
+    return -1;
+}
+
+int rr_choose_check(const struct rr_settings *settings, ringred_error *why)
+{
+    const char *list = rr_setting_text(settings, RR_SET_ALGORITHM);
+    char name[NAME_BYTES];
+
+    while (next_name(&list, name))
+        if (!is_lane(name) && algo_of_name(name, false) < 0)
+            return rr_fail(why, RINGRED_ESETTING, -1, 0,
+                           "algorithm: there is no \"%s\"; ringred-info --algorithms lists them", name);
+    return 0;
+}
+
+static bool is_wished(const struct rr_settings *settings, const char *wish)
+{
+    const char *list = rr_setting_text(settings, RR_SET_ALGORITHM);
+    char name[NAME_BYTES];
+
+    while (next_name(&list, name))
+        if (strcmp(name, wish) == 0)
+            return true;
+    return false;
+}
+
+static void choose_plans(ringred_comm *c)
+{
+    const char *list = rr_setting_text(&c->settings, RR_SET_ALGORITHM);
+    bool fast = strcmp(rr_setting_text(&c->settings, RR_SET_NUMERICS), "fast") == 0;
+    char name[NAME_BYTES];
+
+    for (int what = 0; what < RR_COLLECTIVES; what++)
+        c->wish[what] = -1;
+    while (next_name(&list, name)) {
+        int algo = algo_of_name(name, c->all_local);
+        if (algo < 0 || !rr_plan_usable(c, (enum rr_algo)algo) || (!fast && !rr_algo_table[algo].tree))
+            continue;
+        enum rr_collective what = rr_algo_table[algo].what;
+        if ((what == RR_ALLREDUCE || what == RR_BARRIER) && !is_possible(c, (enum rr_algo)algo))
+            continue;
+        if (c->ranks > 1 || algo == RR_ALGO_COPY) /* one rank has one way */
+            c->wish[what] = algo;
+    }
+}
 
 void rr_choose_init(ringred_comm *c)
 {
-    const char *wish = rr_setting_text(&c->settings, RR_SET_ALGORITHM);
-    bool fast = strcmp(rr_setting_text(&c->settings, RR_SET_NUMERICS), "fast") == 0;
-
+    const struct rr_settings *s = &c->settings;
     bool lanes = c->all_local && c->ranks > 1 && c->ranks <= RR_LANE_RANKS;
-    bool chosen = strcmp(wish, "auto") == 0;
 
-    c->tiny_most = lanes && (chosen || strcmp(wish, "tiny") == 0) ? RR_LANE_BYTES : -1;
+    c->portable = strcmp(rr_setting_text(s, RR_SET_NUMERICS), "portable") == 0;
+    choose_plans(c);
+    bool chosen = c->wish[RR_ALLREDUCE] < 0 && !is_wished(s, "tiny") && !is_wished(s, "last");
+    c->tiny_most = lanes && (chosen || is_wished(s, "tiny")) ? RR_LANE_BYTES : -1;
     c->last_most = -1;
-    if (lanes && ((chosen && c->crowded_any) || strcmp(wish, "last") == 0)) {
+    if (lanes && ((chosen && c->crowded_any) || is_wished(s, "last"))) {
         size_t most = c->engine.shared->stage_bytes / 4; /* a piece, and those before and after it */
         c->last_most = (int64_t)(chosen && most > LAST_MOST ? LAST_MOST : most);
-    }
-    c->wish = -1;
-    for (size_t i = 0; i < sizeof wishes / sizeof *wishes; i++) {
-        enum rr_algo algo = c->all_local ? wishes[i].shared : wishes[i].linked;
-        if (strcmp(wish, wishes[i].name) == 0 && is_possible(c, algo) &&
-            (fast || rr_algo_table[algo].tree))
-            c->wish = (int)algo;
     }
 }
 
@@ -112,7 +273,7 @@ static size_t preferred_segment(const ringred_comm *c, const struct rr_plan *pla
         return wish < KI ? KI : wish;
     if (plan->shared)
         return SHM_SEGMENT;
-    if (plan == c->allreduce[RR_ALGO_RING].program.plan)
+    if (!plan->tree)
         return RING_BLOCK * n;
     size_t segment = c->crowded_any ? LINK_SEGMENT_CROWDED
                      : bytes <= LINK_MEDIUM_MOST ? LINK_SEGMENT_MEDIUM
@@ -124,18 +285,18 @@ static size_t preferred_segment(const ringred_comm *c, const struct rr_plan *pla
 }
 
 /* The largest power-of-two part of the preferred segment that scratch and stage have room for. */
-static size_t fitted_segment(const ringred_comm *c, const struct rr_plan *plan, size_t count,
-                             size_t element_bytes)
+size_t rr_segment_of(const ringred_comm *c, const struct rr_plan *plan, size_t count, size_t element_bytes)
 {
     size_t whole = count * element_bytes, bytes = preferred_segment(c, plan, whole);
 
     if (plan->shared) {
-        size_t stage = c->engine.shared->stage_bytes, most = stage / (2 * RR_PLAN_WINDOW + 2);
+        size_t stage = c->engine.shared->stage_bytes, most = stage / (2 * RR_PLAN_WINDOW + 2) / plan->stage_parts;
         bytes = bytes < most ? bytes : most;
         /* Each segment costs every rank a turn on the CPU. One segment of a quarter of the stage is safe:
          * beside it only the last pieces of the operation before can be in use, 4/10 of the stage. */
-        if (c->crowded_any && plan->windowed && whole <= stage / 4)
-            bytes = stage / 4;
+        size_t quarter = stage / 4 / plan->stage_parts;
+        if (c->crowded_any && plan->windowed && whole <= quarter)
+            bytes = quarter;
     }
     /* a counter has RR_SEGMENT_BITS for segments; a vector that large has a large segment to spare */
     size_t least = whole >> (RR_SEGMENT_BITS - 1);
@@ -154,37 +315,16 @@ enum rr_lane rr_choose_lane(const ringred_comm *c, size_t bytes)
     return (int64_t)bytes <= c->last_most ? RR_LANE_LAST : RR_LANE_NONE;
 }
 
-static struct rr_choice *choice_of(ringred_comm *c, const struct rr_call *call, size_t element_bytes)
+size_t rr_choose_segment(struct rr_choice *choice, const ringred_comm *c, const struct rr_call *call)
 {
-    if (call->what == RR_ALLREDUCE)
-        return &c->allreduce[c->wish >= 0 ? (enum rr_algo)c->wish
-                                          : by_size(c, call->count * element_bytes)];
-    return call->what == RR_BROADCAST ? &c->broadcast[call->root] : &c->barrier;
-}
+    size_t element_bytes = rr_call_element_bytes(call);
 
-static size_t element_bytes_of(const struct rr_call *call)
-{
-    return call->what == RR_BARRIER ? 1 : rr_type_bytes(call->type);
-}
-
-struct rr_choice *rr_choose(ringred_comm *c, const struct rr_call *call, size_t *segment)
-{
-    size_t element_bytes = element_bytes_of(call);
-    struct rr_choice *choice = choice_of(c, call, element_bytes);
-
+    if (call->ragged && !call->count) /* not from what one rank alone knows */
+        return rr_segment_of(c, choice->program.plan, ((size_t)64 << 20) / element_bytes, element_bytes);
     if (choice->count != call->count || choice->element_bytes != element_bytes || !choice->segment) {
         choice->count = call->count;
         choice->element_bytes = element_bytes;
-        choice->segment = fitted_segment(c, choice->program.plan, call->count, element_bytes);
+        choice->segment = rr_segment_of(c, choice->program.plan, call->count, element_bytes);
     }
-    *segment = choice->segment;
-    return choice;
-}
-
-const struct rr_plan *rr_choice_of(ringred_comm *c, const struct rr_call *call, size_t *segment)
-{
-    const struct rr_plan *plan = choice_of(c, call, element_bytes_of(call))->program.plan;
-
-    *segment = plan ? fitted_segment(c, plan, call->count, element_bytes_of(call)) : 0;
-    return plan;
+    return choice->segment;
 }

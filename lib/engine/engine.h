@@ -38,7 +38,8 @@ struct rr_engine {
     char *scratch;                         /* temps */
     size_t scratch_bytes;
     size_t stage_at;                       /* where the next piece of the stage goes; the same on all ranks */
-    uint64_t last_runs;                    /* operations of the last-arriver lane so far; the same on all ranks */
+    /* the same on all ranks of the host: operations of the last-arriver lane so far, of shared memory */
+    uint64_t last_runs, shared_runs;
     struct rr_trace *trace;                /* NULL: none */
     uint64_t bytes_sent;                   /* by links, for tests and describe */
     /* what the active run works with, made for the largest plan */
@@ -61,12 +62,22 @@ struct rr_run {
     size_t count, segments;                /* elements of the vector; at least one segment */
     size_t element_bytes;
     enum rr_lane { RR_LANE_NONE, RR_LANE_TINY, RR_LANE_LAST } lane; /* instead of a program */
-    int type;
+    int type, op;
+    bool in_place;
+    struct rr_ragged {                     /* parts of unequal length; counted in elements */
+        const size_t *in_count, *in_at;    /* [ranks] parts of the input; NULL: it has one */
+        const size_t *out_count, *out_at;
+        size_t own_in, own_out;            /* of a vector of one part */
+    } *ragged;                             /* NULL: all parts have `count` */
+    bool meeting;                          /* ragged, in shared memory: the ranks agree on `count` first */
+    bool means;                            /* an average of a narrow type: see RR_PARTIAL */
     uint32_t divisor;                      /* of an average, else 1 */
     rr_reduce_fn reduce;
     uint64_t base;                         /* the counters' value before the first segment */
+    uint32_t turn;                         /* which of the pages' two lines for arrivals is this run's */
     uint32_t hash;
-    size_t segment_bytes;
+    size_t segment_bytes, part_bytes;      /* of one part: a segment, the whole */
+    size_t stage_part_bytes;               /* of a segment of one part in a stage */
     size_t pieces, first_piece, piece_bytes; /* where the segments lie in the stages: number of the
                                               * first piece, or with one segment its offset */
     bool in_window, out_window, all_out_windows, all_in_windows;
@@ -87,6 +98,12 @@ size_t rr_program_scratch(const struct rr_plan *plan, size_t count, size_t eleme
 
 /* Binds the run (program, ask, in, out, count, type, divisor, reduce are set) and makes it ready to advance. */
 void rr_run_begin(struct rr_engine *e, struct rr_run *r);
+
+/* Before a ragged run in shared memory: tells the mates my longest part, learns theirs, and compares what
+ * each has for the other (ragged.c). Ends with `count` the longest of all. */
+void rr_ragged_begin(struct rr_engine *e, struct rr_run *r);
+int rr_ragged_meet(struct rr_engine *e, struct rr_run *r, ringred_error *why);
+size_t rr_ragged_most(const struct rr_ragged *g, int ranks); /* my longest part */
 
 /* Short lanes instead of a program (lane.c, last.c), where all ranks share memory. */
 #define RR_LANE_BYTES 2048 /* tiny: at most */

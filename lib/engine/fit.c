@@ -6,7 +6,7 @@ static size_t temp_bytes(const struct rr_plan *plan, uint32_t k, size_t segment,
 {
     size_t bytes = rr_block_most(segment, plan->temp[k].of, element_bytes) * element_bytes;
 
-    return rr_round_up(bytes, 2 * RR_LINE);
+    return rr_round_up(bytes * plan->temp[k].parts, 2 * RR_LINE);
 }
 
 static size_t segments_of(size_t count, size_t segment)
@@ -35,8 +35,9 @@ static void fit_spans(struct rr_program *p, struct rr_extent *to, size_t element
         const struct rr_span *span = &p->plan->span[i];
         struct rr_range block =
             rr_block_range((struct rr_range){ 0, elements }, span, p->element_bytes);
-        to[i].at = span->place == RR_TEMP ? 0 : block.lo * p->element_bytes;
-        to[i].bytes = (block.hi - block.lo) * p->element_bytes;
+        size_t bytes = (block.hi - block.lo) * p->element_bytes;
+        to[i].at = span->place == RR_TEMP ? span->part * bytes : block.lo * p->element_bytes;
+        to[i].bytes = span->parts * bytes;
     }
 }
 

@@ -12,13 +12,15 @@ void rr_lane_begin(struct rr_engine *e, struct rr_run *r)
 {
     struct rr_shared *s = e->shared;
     struct rr_page *page = s->mate[e->rank].page;
-    struct rr_arrival *a = &page->arrival[r->ask.sequence & 1];
+
+    r->turn = ++e->shared_runs & 1;
+    struct rr_arrival *a = &page->arrival[r->turn];
     size_t bytes = r->count * r->element_bytes;
 
     r->base = r->ask.sequence << RR_SEGMENT_BITS;
     r->hash = rr_ask_hash(&r->ask);
     r->awaited = 0;
-    page->ask[r->ask.sequence & 1] = r->ask;
+    page->ask[r->turn] = r->ask;
     if (bytes <= RR_INLINE) {
         if (bytes)
             memcpy(a->u.payload, r->in, bytes);
@@ -33,14 +35,6 @@ void rr_lane_begin(struct rr_engine *e, struct rr_run *r)
     rr_shared_published(s);
 }
 
-static int disagree(struct rr_engine *e, const struct rr_run *r, int peer, ringred_error *why)
-{
-    int rc = rr_ask_compare(&r->ask, e->rank,
-                            &e->shared->mate[peer].page->ask[r->ask.sequence & 1], peer, why);
-
-    return rc < 0 ? rc : rr_fail(why, RINGRED_EINTERNAL, peer, 0, "one text has two hashes");
-}
-
 int rr_lane_advance(struct rr_engine *e, struct rr_run *r, ringred_error *why)
 {
     struct rr_shared *s = e->shared;
@@ -49,7 +43,7 @@ int rr_lane_advance(struct rr_engine *e, struct rr_run *r, ringred_error *why)
     size_t bytes = r->count * r->element_bytes;
 
     for (uint32_t i = r->awaited; i < (uint32_t)e->ranks; i++) {
-        const struct rr_arrival *a = &s->mate[i].page->arrival[r->ask.sequence & 1];
+        const struct rr_arrival *a = &s->mate[i].page->arrival[r->turn];
         if ((int)i == e->rank)
             continue;
         for (uint32_t tries = e->polls;
@@ -59,13 +53,13 @@ int rr_lane_advance(struct rr_engine *e, struct rr_run *r, ringred_error *why)
                 return RINGRED_PENDING;
             }
         if (RR_UNLIKELY(a->hash != r->hash))
-            return disagree(e, r, (int)i, why);
+            return rr_run_disagree(e, r, (int)i, why);
     }
     for (int i = 0; i < e->ranks; i++)
         source[i] = i == e->rank         ? (const void *)r->in
-                    : bytes <= RR_INLINE ? s->mate[i].page->arrival[r->ask.sequence & 1].u.payload
+                    : bytes <= RR_INLINE ? s->mate[i].page->arrival[r->turn].u.payload
                                          : (const unsigned char *)s->mate[i].stage + r->first_piece;
-    const struct rr_reduce job = { .type = r->type, .op = RINGRED_SUM, .sources = e->ranks,
+    const struct rr_reduce job = { .type = r->type, .op = r->op, .sources = e->ranks,
                                    .destinations = 1, .divisor = r->divisor, .count = r->count };
     if (job.count)
         r->reduce(&job, &destination, source);

@@ -11,7 +11,7 @@ static int work(struct rr_engine *e, struct rr_run *r, ringred_error *why)
     struct rr_shared *s = e->shared;
     const void *source[RR_LANE_RANKS];
     void *destination[RR_LANE_RANKS + 1] = { r->out };
-    struct rr_reduce job = { .type = r->type, .op = RINGRED_SUM, .sources = e->ranks,
+    struct rr_reduce job = { .type = r->type, .op = r->op, .sources = e->ranks,
                              .destinations = 1, .divisor = r->divisor, .count = r->count };
 
     for (int i = 0; i < e->ranks; i++) {
@@ -27,8 +27,8 @@ static int work(struct rr_engine *e, struct rr_run *r, ringred_error *why)
         destination[job.destinations++] = s->mate[e->rank].stage + r->first_piece;
     if (job.count)
         r->reduce(&job, destination, source);
-    s->host->over[r->ask.sequence & 1].by = e->rank;
-    atomic_store_explicit(&s->host->over[r->ask.sequence & 1].counter, r->base + 1,
+    s->host->over[r->turn].by = e->rank;
+    atomic_store_explicit(&s->host->over[r->turn].counter, r->base + 1,
                           memory_order_release);
     rr_shared_published(s);
     r->ended = true;
@@ -38,10 +38,10 @@ static int work(struct rr_engine *e, struct rr_run *r, ringred_error *why)
 int rr_last_begin(struct rr_engine *e, struct rr_run *r, ringred_error *why)
 {
     struct rr_shared *s = e->shared;
-    struct rr_arrival *a = &s->mate[e->rank].page->arrival[r->ask.sequence & 1];
     size_t bytes = r->count * r->element_bytes;
 
     rr_run_bind(e, r);
+    struct rr_arrival *a = &s->mate[e->rank].page->arrival[r->turn];
     r->ended = false;
     r->first_piece = rr_run_piece(e, bytes);
     if (!r->in_window && bytes)
@@ -63,10 +63,10 @@ int rr_last_advance(struct rr_engine *e, struct rr_run *r, ringred_error *why)
 
     if (r->ended)
         return 0;
-    if (atomic_load_explicit(&s->host->over[r->ask.sequence & 1].counter, memory_order_acquire) <
+    if (atomic_load_explicit(&s->host->over[r->turn].counter, memory_order_acquire) <
         r->base + 1)
         return RINGRED_PENDING;
-    int by = s->host->over[r->ask.sequence & 1].by;
+    int by = s->host->over[r->turn].by;
     if (by < 0 || by >= e->ranks || !s->mate[by].stage)
         return rr_fail(why, RINGRED_EWIRE, -1, 0, "the host's shared memory names a rank %d", by);
     if (!r->out_window && bytes)

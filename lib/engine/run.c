@@ -27,11 +27,11 @@ size_t rr_run_piece(struct rr_engine *e, size_t bytes)
  * same counts. Whoever enters operation k knows that all have ended k - 2, so going round is safe. */
 static void take_pieces(struct rr_engine *e, struct rr_run *r)
 {
+    r->piece_bytes = r->stage_part_bytes * r->program->plan->stage_parts;
     if (r->segments == 1) {
-        r->first_piece = rr_run_piece(e, r->segment_bytes);
+        r->first_piece = rr_run_piece(e, r->piece_bytes);
         return;
     }
-    r->piece_bytes = rr_round_up(r->segment_bytes, 2 * RR_LINE);
     r->pieces = e->shared->stage_bytes / r->piece_bytes;
     r->first_piece = (e->stage_at + r->piece_bytes - 1) / r->piece_bytes;
     e->stage_at = ((r->first_piece + r->segments - 1) % r->pieces + 1) * r->piece_bytes;
@@ -46,12 +46,15 @@ void rr_run_bind(struct rr_engine *e, struct rr_run *r)
     r->bases = e->bases;
     r->send = e->send;
     r->recv = e->recv;
-    if (!e->shared)
+    if (!r->lane && !r->program->plan->shared)
         return;
+    /* Whoever is in its next operation has seen all arrive in this one, so two lines are enough. */
+    r->turn = ++e->shared_runs & 1;
     r->hash = rr_ask_hash(&r->ask);
-    e->shared->mate[e->rank].page->ask[r->ask.sequence & 1] = r->ask;
-    if (r->count && e->shared->windows) {
-        r->in_window = is_window(e, r->in);
+    e->shared->mate[e->rank].page->ask[r->turn] = r->ask;
+    if (r->count && e->shared->windows && !r->ragged) {
+        /* in place, an input with parts is overwritten while others may still want it: stage it */
+        r->in_window = is_window(e, r->in) && !(r->in_place && r->ask.collective == RR_ALLTOALL);
         r->out_window = is_window(e, r->out);
     }
     r->all_out_windows = r->out_window;
@@ -66,6 +69,8 @@ void rr_run_begin(struct rr_engine *e, struct rr_run *r)
     rr_run_bind(e, r);
     r->segments = r->count > elements ? (r->count + elements - 1) / elements : 1;
     r->segment_bytes = elements * r->element_bytes;
+    r->part_bytes = r->count * r->element_bytes;
+    r->stage_part_bytes = rr_round_up(r->segment_bytes ? r->segment_bytes : 1, 2 * RR_LINE);
     r->straight = r->segments == 1 && !p->plan->linked;
     memset(r->done, 0, p->plan->steps * sizeof *r->done);
     if (p->plan->shared)
@@ -124,6 +129,15 @@ static int sweep(struct rr_engine *e, struct rr_run *r, bool *moved, ringred_err
 int rr_run_advance(struct rr_engine *e, struct rr_run *r, bool *moved, ringred_error *why)
 {
     *moved = false;
+    if (RR_UNLIKELY(r->meeting)) {
+        int rc = rr_ragged_meet(e, r, why);
+        if (rc)
+            return rc;
+        if (rr_program_fit(e, r->program, r->count, r->element_bytes, r->segment) < 0)
+            return rr_fail(why, RINGRED_EINTERNAL, -1, 0, "a plan does not fit into scratch");
+        rr_run_begin(e, r);
+        *moved = true;
+    }
     if (r->lane)
         return r->lane == RR_LANE_TINY ? rr_lane_advance(e, r, why) : rr_last_advance(e, r, why);
     return r->straight ? run_straight(e, r, moved, why) : sweep(e, r, moved, why);
@@ -136,7 +150,7 @@ static int awaited(const struct rr_engine *e, const struct rr_run *r, const stru
         int peer = r->program->plan->peer[step->peer0 + i];
         const struct rr_page *page = e->shared->mate[peer].page;
         uint64_t seen = atomic_load(step->counter == RR_ARRIVED
-                                        ? &page->arrival[r->ask.sequence & 1].counter
+                                        ? &page->arrival[r->turn].counter
                                         : &page->counter[step->counter].value);
         if ((!among || among[peer]) && seen < r->base + segment + 1)
             return peer;
@@ -152,7 +166,7 @@ static int lane_waits_for(const struct rr_engine *e, const struct rr_run *r, con
         if (peer == e->rank)
             continue;
         bool here =
-            atomic_load(&e->shared->mate[peer].page->arrival[r->ask.sequence & 1].counter) > r->base;
+            atomic_load(&e->shared->mate[peer].page->arrival[r->turn].counter) > r->base;
         arrived += here;
         if (!among || among[peer]) {
             if (!here)
@@ -162,14 +176,14 @@ static int lane_waits_for(const struct rr_engine *e, const struct rr_run *r, con
     }
     /* Everybody came and the work is not done: of those asked for, who died may have been at it. */
     if (r->lane == RR_LANE_LAST && among && arrived == e->ranks &&
-        atomic_load(&e->shared->host->over[r->ask.sequence & 1].counter) <= r->base)
+        atomic_load(&e->shared->host->over[r->turn].counter) <= r->base)
         return suspect;
     return -1;
 }
 
 int rr_run_waits_for(const struct rr_engine *e, const struct rr_run *r, const uint8_t *among)
 {
-    if (r->lane)
+    if (r->lane || r->meeting)
         return lane_waits_for(e, r, among);
     const struct rr_plan *plan = r->program->plan;
     for (uint32_t x = r->first; x < plan->steps; x++) {

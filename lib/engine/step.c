@@ -15,12 +15,20 @@ static size_t piece_at(const struct rr_run *r, size_t segment)
     return piece % r->pieces * r->piece_bytes;
 }
 
+static char *temp_slot(const struct rr_engine *e, const struct rr_program *p, const struct rr_span *s,
+                       size_t segment)
+{
+    return e->scratch + p->temp_at[s->rank] + segment % p->slots * p->temp_bytes[s->rank];
+}
+
 static char *locate(const struct rr_engine *e, const struct rr_run *r, uint32_t span,
                     size_t segment, const struct rr_extent *extent)
 {
     const struct rr_span *s = &r->program->plan->span[span];
     const struct rr_program *p = r->program;
-    size_t along = segment * r->segment_bytes;
+    size_t part = RR_UNLIKELY(r->ragged != NULL) ? rr_ragged_at(e, r, s) * r->element_bytes
+                                                 : s->part * r->part_bytes;
+    size_t along = part + segment * r->segment_bytes;
 
     switch (s->place) {
     case RR_IN:
@@ -28,23 +36,41 @@ static char *locate(const struct rr_engine *e, const struct rr_run *r, uint32_t 
             return (char *)(uintptr_t)r->in + along + extent->at;
         if (r->bases[s->rank].in_window)
             return r->bases[s->rank].in + along + extent->at;
-        return e->shared->mate[s->rank].stage + piece_at(r, segment) + extent->at;
+        break;
     case RR_OUT:
         if (s->rank == e->rank)
             return r->out + along + extent->at;
         return r->bases[s->rank].out + along + extent->at;
     case RR_STAGE:
-        return e->shared->mate[s->rank].stage + piece_at(r, segment) + extent->at;
+        break;
+    case RR_KEPT:
+        if (!r->in_place)
+            return (char *)(uintptr_t)r->in + along + extent->at;
+        return temp_slot(e, p, s, segment);
     default:
-        return e->scratch + p->temp_at[s->rank] + segment % p->slots * p->temp_bytes[s->rank];
+        return temp_slot(e, p, s, segment) + extent->at;
     }
+    return e->shared->mate[s->rank].stage + piece_at(r, segment) + s->part * r->stage_part_bytes + extent->at;
 }
 
-static const struct rr_extent *extents(const struct rr_run *r, size_t segment)
+/* Parts of unequal length: their plans do not cut segments into blocks. */
+static struct rr_extent ragged_extent(const struct rr_engine *e, const struct rr_run *r, uint32_t span,
+                                      size_t segment)
 {
+    size_t whole = rr_ragged_elements(e, r, &r->program->plan->span[span]) * r->element_bytes;
+    size_t at = segment * r->segment_bytes, left = whole > at ? whole - at : 0;
+
+    return (struct rr_extent){ 0, left < r->segment_bytes ? left : r->segment_bytes };
+}
+
+static struct rr_extent extent_of(const struct rr_engine *e, const struct rr_run *r, uint32_t span,
+                                  size_t segment)
+{
+    if (RR_UNLIKELY(r->ragged != NULL))
+        return ragged_extent(e, r, span, segment);
     return r->program->extent[r->whole                     ? RR_CUT_WHOLE
                               : segment + 1 == r->segments ? RR_CUT_LAST
-                                                           : RR_CUT_FULL];
+                                                           : RR_CUT_FULL][span];
 }
 
 /* A destination that is switched off by what this rank alone knows. */
@@ -56,27 +82,38 @@ static bool is_off(const struct rr_engine *e, const struct rr_run *r, const stru
     return s->place == RR_STAGE && (flags & RR_PRIVATE_OUT) && r->all_out_windows;
 }
 
+/* Means of means of equally many, where sums might overflow on their way. */
+static uint32_t divisor_of(const struct rr_run *r, const struct rr_step *step)
+{
+    if (r->means && (step->flags & (RR_DIVIDE | RR_PARTIAL)))
+        return step->sources;
+    return step->flags & RR_DIVIDE ? r->divisor : 1;
+}
+
 static void run_reduce(const struct rr_engine *e, const struct rr_run *r, const struct rr_step *step,
                        size_t segment)
 {
-    const struct rr_extent *extent = extents(r, segment);
+    struct rr_extent extent = extent_of(e, r, step->source, segment);
     const struct rr_plan *plan = r->program->plan;
     const void *source[RR_REDUCE_SOURCES];
     void *destination[RR_REDUCE_SOURCES + 1]; /* everybody's output and my stage */
     struct rr_reduce job = {
-        .type = r->type, .op = RINGRED_SUM, .divisor = step->flags & RR_DIVIDE ? r->divisor : 1
+        .type = r->type, .op = r->op, .divisor = divisor_of(r, step)
     };
 
-    job.count = extent[step->source].bytes / r->element_bytes;
+    job.count = extent.bytes / r->element_bytes;
     if (!job.count)
         return;
-    for (uint32_t i = 0; i < step->sources; i++)
-        source[job.sources++] =
-            locate(e, r, step->source + i, segment, &extent[step->source + i]);
+    for (uint32_t i = 0; i < step->sources; i++) {
+        extent = extent_of(e, r, step->source + i, segment);
+        source[job.sources++] = locate(e, r, step->source + i, segment, &extent);
+    }
     for (uint32_t i = 0; i < step->destinations; i++) {
         uint32_t span = step->destination + i;
-        if (!is_off(e, r, &plan->span[span], step->flags))
-            destination[job.destinations++] = locate(e, r, span, segment, &extent[span]);
+        if (is_off(e, r, &plan->span[span], step->flags))
+            continue;
+        extent = extent_of(e, r, span, segment);
+        destination[job.destinations++] = locate(e, r, span, segment, &extent);
     }
     if (job.destinations)
         r->reduce(&job, destination, source);
@@ -85,22 +122,24 @@ static void run_reduce(const struct rr_engine *e, const struct rr_run *r, const 
 static void run_copy(const struct rr_engine *e, const struct rr_run *r, const struct rr_step *step,
                      size_t segment)
 {
-    const struct rr_extent *extent = extents(r, segment);
-    size_t bytes = extent[step->source].bytes;
+    struct rr_extent extent = extent_of(e, r, step->source, segment);
+    size_t bytes = extent.bytes;
 
     if (((step->flags & RR_PRIVATE_IN) && r->in_window) ||
-        ((step->flags & RR_PRIVATE_OUT) && r->out_window) || !bytes)
+        ((step->flags & RR_PRIVATE_OUT) && r->out_window) ||
+        ((step->flags & RR_IN_PLACE) && !r->in_place) || !bytes)
         return;
     if ((step->flags & RR_DIVIDE) && r->divisor > 1) {
         run_reduce(e, r, step, segment);
         return;
     }
-    char *from = locate(e, r, step->source, segment, &extent[step->source]);
+    char *from = locate(e, r, step->source, segment, &extent);
     for (uint32_t i = 0; i < step->destinations; i++) {
         uint32_t span = step->destination + i;
         if (is_off(e, r, &r->program->plan->span[span], 0))
             continue;
-        char *to = locate(e, r, span, segment, &extent[span]);
+        extent = extent_of(e, r, span, segment);
+        char *to = locate(e, r, span, segment, &extent);
         if (to != from)
             rr_copy(to, from, bytes);
     }
@@ -121,7 +160,7 @@ static void run_signal(struct rr_engine *e, const struct rr_run *r, const struct
                        size_t segment)
 {
     struct rr_page *page = e->shared->mate[e->rank].page;
-    struct rr_arrival *a = &page->arrival[r->ask.sequence & 1];
+    struct rr_arrival *a = &page->arrival[r->turn];
     _Atomic uint64_t *counter = &page->counter[step->counter].value;
 
     if (step->counter == RR_ARRIVED) {
@@ -135,31 +174,38 @@ static void run_signal(struct rr_engine *e, const struct rr_run *r, const struct
     rr_shared_published(e->shared);
 }
 
+int rr_run_disagree(const struct rr_engine *e, const struct rr_run *r, int peer, ringred_error *why)
+{
+    int rc = rr_ask_compare(&r->ask, e->rank, &e->shared->mate[peer].page->ask[r->turn], peer, why);
+
+    return rc < 0 ? rc : rr_fail(why, RINGRED_EINTERNAL, peer, 0, "one text has two hashes");
+}
+
 int rr_run_meet(struct rr_engine *e, struct rr_run *r, int peer, ringred_error *why)
 {
     struct rr_shared *s = e->shared;
-    const struct rr_arrival *a = &s->mate[peer].page->arrival[r->ask.sequence & 1];
+    const struct rr_arrival *a = &s->mate[peer].page->arrival[r->turn];
     struct rr_bases *b = &r->bases[peer];
-    size_t bytes = r->count * r->element_bytes;
 
-    if (RR_UNLIKELY(a->hash != r->hash)) {
-        int rc = rr_ask_compare(&r->ask, e->rank, &s->mate[peer].page->ask[r->ask.sequence & 1], peer,
-                                why);
-        return rc < 0 ? rc : rr_fail(why, RINGRED_EINTERNAL, peer, 0, "two texts, one hash");
-    }
+    if (RR_UNLIKELY(a->hash != r->hash))
+        return rr_run_disagree(e, r, peer, why);
     b->in_window = a->u.window.in_window;
     b->out_window = a->u.window.out_window;
     r->all_out_windows &= b->out_window;
     r->all_in_windows &= b->in_window;
     if (!b->in_window && !b->out_window)
         return 0;
+    const struct rr_shape shape =
+        rr_shape_of(rr_ask_what(&r->ask), e->ranks, r->ask.root, peer);
     if (b->in_window) {
+        size_t bytes = (size_t)shape.in * r->count * r->element_bytes;
         if (a->u.window.in > s->heap_bytes || bytes > s->heap_bytes - a->u.window.in)
             return rr_fail(why, RINGRED_EWIRE, peer, 0, "rank %d's input window is not in its heap", peer);
         b->in = s->mate[peer].heap + a->u.window.in;
         RR_TRY(s->touch(s, peer, a->u.window.in, bytes));
     }
     if (b->out_window) {
+        size_t bytes = (size_t)shape.out * r->count * r->element_bytes;
         if (a->u.window.out > s->heap_bytes || bytes > s->heap_bytes - a->u.window.out)
             return rr_fail(why, RINGRED_EWIRE, peer, 0, "rank %d's output window is not in its heap", peer);
         b->out = s->mate[peer].heap + a->u.window.out;
@@ -186,7 +232,7 @@ static int run_await(struct rr_engine *e, struct rr_run *r, const struct rr_step
 
     for (uint32_t i = r->awaited; i < step->peers; i++) {
         const struct rr_page *page = e->shared->mate[peer[i]].page;
-        const struct rr_arrival *a = &page->arrival[r->ask.sequence & 1];
+        const struct rr_arrival *a = &page->arrival[r->turn];
         const _Atomic uint64_t *counter =
             step->counter == RR_ARRIVED ? &a->counter : &page->counter[step->counter].value;
         for (uint32_t tries = e->polls;
@@ -213,13 +259,17 @@ static int run_move(struct rr_engine *e, struct rr_run *r, const struct rr_step 
     struct rr_move *m = sends ? &r->send[step->peer] : &r->recv[step->peer];
 
     if (!m->ask) {
-        const struct rr_extent *extent = &extents(r, segment)[span];
+        struct rr_extent extent = extent_of(e, r, span, segment);
+        if (!extent.bytes && segment > 0)
+            return 0; /* both ends know that nothing is left; the first segment says what was asked for */
         *m = (struct rr_move){ .peer = step->peer,
                                .slot = step->slot,
                                .segment = (uint32_t)segment,
-                               .bytes = locate(e, r, span, segment, extent),
-                               .length = extent->bytes,
+                               .bytes = locate(e, r, span, segment, &extent),
+                               .length = extent.bytes,
                                .ask = &r->ask };
+        if (r->ragged)
+            m->elements = rr_ragged_elements(e, r, &r->program->plan->span[span]);
     }
     int rc = sends ? e->links->ops->send(e->links, m, why) : e->links->ops->recv(e->links, m, why);
     if (rc == 0) {

@@ -7,8 +7,13 @@
 
 /* Writes my windows and my request's hash into an arrival, for peers to meet. */
 void rr_run_introduce(const struct rr_engine *e, const struct rr_run *r, struct rr_arrival *a);
+/* Ragged: elements that a span has in all segments; where a part begins in its buffer. */
+size_t rr_ragged_elements(const struct rr_engine *e, const struct rr_run *r, const struct rr_span *s);
+size_t rr_ragged_at(const struct rr_engine *e, const struct rr_run *r, const struct rr_span *s);
 /* A peer is in this operation: do we agree, and where are its vectors? */
 int rr_run_meet(struct rr_engine *e, struct rr_run *r, int peer, ringred_error *why);
+/* A peer's request is not mine: both in words. */
+int rr_run_disagree(const struct rr_engine *e, const struct rr_run *r, int peer, ringred_error *why);
 /* Finds out which of my vectors have windows, and lends the run what the engine has for it. */
 void rr_run_bind(struct rr_engine *e, struct rr_run *r);
 /* The next `bytes` of every rank's stage, in one piece; the same place on all ranks. */

@@ -37,6 +37,7 @@ struct rr_builder *rr_builder_new(int ranks, int me, const char *name)
     b->ranks = ranks;
     b->me = me;
     b->name = name;
+    b->stage_parts = 1;
     b->steps.item_bytes = sizeof(struct rr_step);
     b->spans.item_bytes = sizeof(struct rr_span);
     b->waits.item_bytes = sizeof(struct rr_wait);
@@ -66,11 +67,25 @@ static int fail(struct rr_builder *b, int code)
     return 0;
 }
 
+void rr_builder_stage(struct rr_builder *b, int parts)
+{
+    if (parts < 1 || parts > UINT16_MAX)
+        fail(b, RINGRED_EINVAL);
+    b->stage_parts = (uint16_t)parts;
+}
+
+void rr_builder_windowed(struct rr_builder *b)
+{
+    b->windowed = true;
+}
+
 /* ---- spans ---- */
 
 struct rr_span rr_span_whole(enum rr_place place, int rank)
 {
-    return (struct rr_span){ .place = (uint8_t)place, .rank = (int16_t)rank, .of = { 1, 1, 1 } };
+    return (struct rr_span){
+        .place = (uint8_t)place, .rank = (int16_t)rank, .parts = 1, .of = { 1, 1, 1 }
+    };
 }
 
 /* A cut that is wrong, or too deep, gives a span without a place, which no plan may have. */
@@ -89,6 +104,15 @@ struct rr_span rr_span_block(struct rr_span s, int at, int of)
 
     s.at[level] = (uint16_t)at;
     s.of[level] = (uint16_t)of;
+    return s;
+}
+
+struct rr_span rr_span_parts(struct rr_span s, int part, int parts)
+{
+    if (part < 0 || parts < 1 || part + parts > UINT16_MAX)
+        s.place = 0;
+    s.part = (uint16_t)part;
+    s.parts = (uint16_t)parts;
     return s;
 }
 
@@ -116,6 +140,7 @@ int rr_builder_temp(struct rr_builder *b, struct rr_span shape)
     if (!t)
         return fail(b, RINGRED_ENOMEM);
     memcpy(t->of, shape.of, sizeof t->of);
+    t->parts = shape.parts;
     return (int)b->temps.used - 1;
 }
 

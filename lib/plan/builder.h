@@ -21,6 +21,8 @@ struct rr_builder {
     int ranks, me;
     int failed; /* the first failure; everything after it is ignored */
     const char *name;
+    uint16_t stage_parts;
+    bool windowed;
     struct rr_list steps, spans, waits, peers, temps;
 };
 

@@ -114,7 +114,7 @@ static int ask_others(struct check *k, const struct instance *i, const struct rr
     const struct rr_model *m = k->g.call[i->call].m;
     bool all = write && s->place == RR_STAGE && (x->flags & RR_PRIVATE_OUT);
 
-    if (s->place == RR_TEMP || i->segment > 0) /* later segments come later */
+    if (s->place == RR_TEMP || s->place == RR_KEPT || i->segment > 0) /* later segments come later */
         return 0;
     for (int r = 0; r < m->c->ranks; r++)
         if (r != i->rank && (r == s->rank || (all && m->host[r] == m->host[i->rank])))
@@ -142,9 +142,13 @@ static int add_span(struct check *k, const struct instance *i, uint32_t span, bo
                         .write = write };
     a.in = rr_graph_in(&k->g, i->call, i->rank, i->step, i->segment);
     a.out = rr_graph_out(&k->g, i->call, i->rank, i->step, i->segment);
-    if (w.memory == RR_TEMPS) { /* a block lies at the beginning of its temp */
-        a.hi -= a.lo;
-        a.lo = 0;
+    size_t parts = c->m->c->plan[i->rank]->span[span].parts, length = cut->hi - cut->lo;
+    if (w.memory == RR_TEMPS) { /* a block lies at the beginning of its temp, part behind part */
+        a.lo = (size_t)w.part * length;
+        a.hi = a.lo + parts * length;
+    } else {
+        a.lo += (size_t)w.part * c->m->elements[0];
+        a.hi += (size_t)w.part * c->m->elements[0];
     }
     return add_access(k, a);
 }

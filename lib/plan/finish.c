@@ -153,12 +153,10 @@ static bool waits_for(const struct rr_plan *p, const struct rr_step *s, uint32_t
 }
 
 /* Once it has met all others, in one step, nothing of the vector has been touched and nothing will
- * go through a stage or a link. Only sums are: a broadcast's root and its readers meet differently,
- * and all ranks must come to the same answer. */
+ * go through a stage or a link. */
 static bool is_windowed(const struct rr_plan *p)
 {
     uint32_t meeting = UINT32_MAX;
-    bool sums = false;
 
     for (uint32_t x = 0; x < p->steps; x++) {
         if (p->step[x].kind != RR_STEP_AWAIT || p->step[x].counter != RR_ARRIVED)
@@ -175,12 +173,11 @@ static bool is_windowed(const struct rr_plan *p)
             continue;
         if (puts_into_stage(p, s) || !waits_for(p, s, meeting))
             return false;
-        sums = sums || s->kind == RR_STEP_REDUCE;
     }
-    return sums;
+    return meeting != UINT32_MAX;
 }
 
-static void describe(struct rr_plan *p)
+static void describe(struct rr_plan *p, bool windowed)
 {
     for (uint32_t x = 0; x < p->steps; x++) {
         const struct rr_step *s = &p->step[x];
@@ -189,7 +186,7 @@ static void describe(struct rr_plan *p)
         if (s->lag > p->most_lag)
             p->most_lag = s->lag;
     }
-    p->windowed = is_windowed(p);
+    p->windowed = windowed && is_windowed(p);
 }
 
 static void *take(char **at, const struct rr_list *l)
@@ -232,8 +229,9 @@ static struct rr_plan *pack(const struct rr_builder *b)
     p->peer = take(&at, &b->peers);
     p->dep = (void *)at;
     p->tree = true;
+    p->stage_parts = b->stage_parts;
     pack_deps(p, b);
-    describe(p);
+    describe(p, b->windowed);
     return p;
 }
 

@@ -32,6 +32,13 @@ static bool out_has_window(const struct rr_case *c, int r)
     return rr_fact(rr_fact(c->in_place, r) ? c->in_window : c->out_window, r);
 }
 
+/* As the engine has it: in place, an input with parts is staged, since it is overwritten while others
+ * may still want it. */
+static bool in_has_window(const struct rr_case *c, int r)
+{
+    return rr_fact(c->in_window, r) && !(c->what == RR_ALLTOALL && rr_fact(c->in_place, r));
+}
+
 static void find_hosts(struct rr_model *m)
 {
     const struct rr_case *c = m->c;
@@ -156,15 +163,40 @@ void rr_model_done(struct rr_model *m)
     memset(m, 0, sizeof *m);
 }
 
+struct rr_where rr_model_vector(const struct rr_model *m, int rank, enum rr_place place, int part)
+{
+    struct rr_where w = { .memory = RR_VECTOR, .rank = rank, .index = place == RR_OUT, .part = part };
+    struct rr_shape shape = rr_shape_of(m->c->what, m->c->ranks, m->c->root, rank);
+
+    if (!rr_fact(m->c->in_place, rank) || shape.in == 0 || shape.out == 0)
+        return w;
+    if (shape.in < shape.out && w.index == 0) {
+        w.index = 1;
+        w.part = rank;
+    } else if (shape.in >= shape.out && w.index == 1) {
+        w.index = 0;
+        w.part = shape.in > shape.out ? rank : part;
+    }
+    return w;
+}
+
+static bool same_place(const struct rr_where *a, const struct rr_where *b)
+{
+    return a->rank == b->rank && a->index == b->index && a->part == b->part;
+}
+
 /* In place, my input is my output. */
 static bool copies_to_itself(const struct rr_model *m, int rank, const struct rr_step *x)
 {
     const struct rr_span *from = &m->c->plan[rank]->span[x->source];
     const struct rr_span *to = &m->c->plan[rank]->span[x->destination];
 
-    return rr_fact(m->c->in_place, rank) && x->destinations == 1 && !(x->flags & RR_DIVIDE) &&
-           from->place == RR_IN && to->place == RR_OUT && from->rank == rank && to->rank == rank &&
-           memcmp(from->at, to->at, sizeof from->at) == 0 &&
+    if (!rr_fact(m->c->in_place, rank) || x->destinations != 1 || (x->flags & RR_DIVIDE) ||
+        from->place != RR_IN || to->place != RR_OUT || from->rank != rank || to->rank != rank)
+        return false;
+    struct rr_where a = rr_model_vector(m, rank, RR_IN, from->part);
+    struct rr_where b = rr_model_vector(m, rank, RR_OUT, to->part);
+    return same_place(&a, &b) && memcmp(from->at, to->at, sizeof from->at) == 0 &&
            memcmp(from->of, to->of, sizeof from->of) == 0;
 }
 
@@ -172,8 +204,9 @@ bool rr_model_step_is_off(const struct rr_model *m, int rank, const struct rr_st
 {
     if (x->kind != RR_STEP_COPY)
         return false;
-    return ((x->flags & RR_PRIVATE_IN) && rr_fact(m->c->in_window, rank)) ||
+    return ((x->flags & RR_PRIVATE_IN) && in_has_window(m->c, rank)) ||
            ((x->flags & RR_PRIVATE_OUT) && out_has_window(m->c, rank)) ||
+           ((x->flags & RR_IN_PLACE) && !rr_fact(m->c->in_place, rank)) ||
            copies_to_itself(m, rank, x);
 }
 
@@ -182,7 +215,7 @@ static int where_of_peer(const struct rr_model *m, int rank, const struct rr_spa
                          struct rr_where *where, ringred_error *why)
 {
     const struct rr_case *c = m->c;
-    bool window = s->place == RR_IN ? rr_fact(c->in_window, s->rank) : out_has_window(c, s->rank);
+    bool window = s->place == RR_IN ? in_has_window(c, s->rank) : out_has_window(c, s->rank);
 
     if (m->host[s->rank] != m->host[rank])
         return rr_fail(why, RINGRED_EINTERNAL, rank, 0,
@@ -190,7 +223,7 @@ static int where_of_peer(const struct rr_model *m, int rank, const struct rr_spa
     if (window)
         return 0;
     if (s->place == RR_IN) {
-        where->memory = RR_STAGES;
+        *where = (struct rr_where){ .memory = RR_STAGES, .rank = s->rank, .part = s->part };
         return 0;
     }
     if (!write)
@@ -206,13 +239,18 @@ int rr_model_where(const struct rr_model *m, int rank, const struct rr_step *x, 
     const struct rr_case *c = m->c;
     const struct rr_span *s = &c->plan[rank]->span[span];
 
-    *where = (struct rr_where){ .memory = RR_VECTOR, .rank = s->rank };
-    switch (s->place) {
-    case RR_TEMP:
-        *where = (struct rr_where){ .memory = RR_TEMPS, .rank = rank, .index = s->rank };
+    if (s->place == RR_TEMP || (s->place == RR_KEPT && rr_fact(c->in_place, rank))) {
+        int part = s->place == RR_TEMP ? s->part : 0;
+        *where = (struct rr_where){ .memory = RR_TEMPS, .rank = rank, .index = s->rank, .part = part };
         return 0;
+    }
+    *where = rr_model_vector(m, s->place == RR_KEPT ? rank : s->rank,
+                             s->place == RR_OUT ? RR_OUT : RR_IN, s->part);
+    switch (s->place) {
+    case RR_KEPT:
+        return write ? rr_fail(why, RINGRED_EINTERNAL, rank, 0, "rank %d writes what it keeps", rank) : 0;
     case RR_STAGE:
-        where->memory = RR_STAGES;
+        *where = (struct rr_where){ .memory = RR_STAGES, .rank = s->rank, .part = s->part };
         if (write && (x->flags & RR_PRIVATE_OUT) && m->windows[m->host[rank]])
             where->memory = RR_NOWHERE;
         if (write && s->rank != rank)
@@ -227,7 +265,6 @@ int rr_model_where(const struct rr_model *m, int rank, const struct rr_step *x, 
             return rr_fail(why, RINGRED_EINTERNAL, rank, 0, "rank %d writes an input", rank);
         break;
     default:
-        where->index = rr_fact(c->in_place, s->rank) ? 0 : 1;
         break;
     }
     return s->rank == rank ? 0 : where_of_peer(m, rank, s, write, where, why);

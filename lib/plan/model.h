@@ -15,10 +15,12 @@ struct rr_cut {
 
 enum rr_memory { RR_NOWHERE, RR_VECTOR, RR_STAGES, RR_TEMPS };
 
-/* The memory that a span names: whose, and of its vectors (0: in, 1: out) or temps which. */
+/* The memory that a span names: whose, of its vectors (0: in, 1: out) or temps which, and the first part
+ * of it. What lies in the same place has the same name: in place, the vector with fewer parts is called
+ * by its part of the other. */
 struct rr_where {
     enum rr_memory memory; /* RR_NOWHERE: switched off */
-    int rank, index;
+    int rank, index, part;
 };
 
 struct rr_model {
@@ -41,6 +43,7 @@ static inline const struct rr_cut *rr_model_cut(const struct rr_model *m, int ra
     return &m->cut[segment + 1 == m->segments][m->span0[rank] + span];
 }
 
+struct rr_where rr_model_vector(const struct rr_model *m, int rank, enum rr_place place, int part);
 bool rr_model_step_is_off(const struct rr_model *m, int rank, const struct rr_step *x);
 /* EINTERNAL: it means nothing (a vector that cannot be reached, an input that is written). */
 int rr_model_where(const struct rr_model *m, int rank, const struct rr_step *x, uint32_t span,

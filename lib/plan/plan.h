@@ -5,8 +5,10 @@
  * system call and holds no address or count: those are bound when a call is issued, so one plan
  * serves every count of its shape.
  *
- * Words. The VECTOR is the whole buffer of `count` elements. It is cut into SEGMENTS of equal size (the
- * last may be shorter; a vector of zero elements is one empty segment). A segment is cut into
+ * Words. A buffer holds one VECTOR of `count` elements, or one for each rank, its PARTS, one behind the
+ * other (rr_shape_of says which). A vector is cut into SEGMENTS of equal size (the last may be
+ * shorter; a vector of zero elements is one empty segment); all parts alike, so a segment is the
+ * same range of every part. A segment is cut into
  * BLOCKS: block i of n covers [min(i*p, e), min((i+1)*p, e)) of its e elements, the last one to
  * e, where p = ceil(e/n) rounded up to whole 64-byte lines; blocks may be cut again (levels). A STEP
  * handles one segment after another, in order; INSTANCE (x, s) is step x working on segment s. An
@@ -23,12 +25,16 @@
  *             window if it has one, else its stage, where its COPY step (flag PRIVATE_IN) has put it.
  *   OUT(r)    rank r's output vector. r = me: the receive buffer. Another rank: its window; as a
  *             destination it is skipped when that rank has no window.
- *   STAGE(r)  rank r's piece of shared memory for this segment, laid out like the segment.
+ *   STAGE(r)  rank r's piece of shared memory for this segment, laid out like the segment of as many
+ *             parts as are named of it.
  *             As a destination with flag PRIVATE_OUT it is skipped if every rank of the host has an
  *             output window.
  *   TEMP(k)   this rank's private memory: as many slots as `window`, used in turn by segments; the
- *             span's block starts at its beginning.
- * When send == recv, IN(me) and OUT(me) are the same bytes; a plan must be right both ways. */
+ *             span's block starts at its beginning, a part behind the other.
+ *   KEPT(k)   IN(me), or, if this rank is in place, TEMP(k), which a COPY with RR_IN_PLACE has
+ *             filled: an input that is still to be read when the output is being written.
+ * In place, IN(me) and OUT(me) are the same bytes; where only one of them has parts, the other is
+ * its part `me`. A plan must be right both ways. */
 #ifndef RR_PLAN_H
 #define RR_PLAN_H
 
@@ -37,12 +43,13 @@
 #define RR_LEVELS 3
 #define RR_PLAN_WINDOW 4  /* segments in flight: slots of a TEMP, and half the pieces of a stage */
 
-enum rr_place { RR_IN = 1, RR_OUT, RR_STAGE, RR_TEMP };
+enum rr_place { RR_IN = 1, RR_OUT, RR_STAGE, RR_TEMP, RR_KEPT };
 
-/* Block at[0] of of[0] of the segment, of that block at[1] of of[1], ...; of = 1: not cut. */
+/* Block at[0] of of[0] of a segment of one part, of that block at[1] of of[1], ...; of = 1: not cut. */
 struct rr_span {
     uint8_t place;
-    int16_t rank;              /* whose; for RR_TEMP the index of the temp */
+    int16_t rank;              /* whose; for RR_TEMP and RR_KEPT the index of the temp */
+    uint16_t part, parts;      /* the first part; how many, more than one in a temp only */
     uint16_t at[RR_LEVELS], of[RR_LEVELS];
 };
 
@@ -60,6 +67,9 @@ enum rr_step_kind {
 #define RR_PRIVATE_IN 1u       /* COPY: only if my input has no window */
 #define RR_PRIVATE_OUT 2u      /* COPY: only if my output has no window; see STAGE above */
 #define RR_DIVIDE 4u           /* REDUCE, COPY: this is the final sum; an average divides here */
+#define RR_IN_PLACE 8u         /* COPY: only if I am in place; fills what KEPT names */
+#define RR_PARTIAL 16u         /* REDUCE: the sum of a host, that goes on; an average of a narrow type is taken here
+                                * over the host and at the end over hosts, so that nothing overflows */
 
 /* Counters of one rank in shared memory. The first says "I am in this call, here are my windows". */
 enum rr_counter { RR_ARRIVED, RR_READY, RR_REDUCED, RR_LEFT, RR_COUNTERS };
@@ -78,7 +88,8 @@ struct rr_step {
 };
 
 struct rr_temp {
-    uint16_t of[RR_LEVELS];    /* a slot has room for the largest such block of a segment */
+    uint16_t of[RR_LEVELS];    /* a slot has room for the largest such block of a segment, ... */
+    uint16_t parts;            /* ... so many times */
 };
 
 struct rr_plan {
@@ -91,6 +102,7 @@ struct rr_plan {
     int16_t *peer;
     struct rr_temp *temp;
     uint8_t most_lag;
+    uint16_t stage_parts;      /* parts of a segment that a piece of the stage has room for */
     bool shared;               /* has SIGNAL or AWAIT steps: needs the host's shared memory */
     bool linked;               /* has SEND or RECV steps */
     bool windowed;             /* if all ranks have windows, they may take the vector as one segment
@@ -103,7 +115,14 @@ struct rr_builder;
 struct rr_builder *rr_builder_new(int ranks, int me, const char *name); /* NULL: no memory */
 struct rr_span rr_span_whole(enum rr_place place, int rank);
 struct rr_span rr_span_block(struct rr_span s, int at, int of);        /* cuts one level deeper */
+struct rr_span rr_span_parts(struct rr_span s, int part, int parts);
 int rr_builder_temp(struct rr_builder *b, struct rr_span shape);       /* index of a temp as large as that block */
+
+void rr_builder_stage(struct rr_builder *b, int parts);                /* 1 if not called; the same on all ranks */
+
+/* All ranks may take the vector as one segment once they have met, if all have windows. Holds only where
+ * nothing then goes through a stage or a link; all ranks' plans must say so alike. */
+void rr_builder_windowed(struct rr_builder *b);
 
 /* Each adds one step and returns its index. */
 int rr_add_send(struct rr_builder *b, int peer, int slot, struct rr_span from);
@@ -133,7 +152,28 @@ size_t rr_block_most(size_t elements, const uint16_t *of, size_t element_bytes);
 
 /* ---- proving (check.c, symbolic.c): for tests and tools ----
  * A case is all ranks' plans of one collective, a count and the facts that ranks may know alone. */
-enum rr_collective { RR_ALLREDUCE = 1, RR_BROADCAST, RR_BARRIER };
+enum rr_collective {
+    RR_ALLREDUCE = 1, RR_BROADCAST, RR_BARRIER, RR_REDUCE, RR_ALLGATHER, RR_GATHER, RR_REDUCE_SCATTER,
+    RR_SCATTER, RR_ALLTOALL, RR_COLLECTIVES
+};
+
+#define RR_RAGGED 0x80 /* added to a collective in what ranks tell each other: parts of unequal length */
+
+const char *rr_collective_name(enum rr_collective what); /* "reduce_scatter"; "?" */
+static inline bool rr_is_rooted(enum rr_collective what)
+{
+    return what == RR_BROADCAST || what == RR_REDUCE || what == RR_GATHER || what == RR_SCATTER;
+}
+static inline bool rr_is_reduction(enum rr_collective what)
+{
+    return what == RR_ALLREDUCE || what == RR_REDUCE || what == RR_REDUCE_SCATTER;
+}
+
+/* Parts of a rank's input and output; 0: it has none. */
+struct rr_shape {
+    int in, out;
+};
+struct rr_shape rr_shape_of(enum rr_collective what, int ranks, int root, int rank);
 
 struct rr_case {
     enum rr_collective what;

@@ -6,12 +6,16 @@ static const char *const kind_names[RR_STEP_LAST] = {
     [RR_STEP_SEND] = "send", [RR_STEP_RECV] = "recv",     [RR_STEP_REDUCE] = "reduce",
     [RR_STEP_COPY] = "copy", [RR_STEP_SIGNAL] = "signal", [RR_STEP_AWAIT] = "await",
 };
-static const char *const place_names[] = { "?", "in", "out", "stage", "temp" };
+static const char *const place_names[] = { "?", "in", "out", "stage", "temp", "kept" };
 static const char *const counter_names[RR_COUNTERS] = { "arrived", "ready", "reduced", "left" };
 
 static void print_span(const struct rr_span *s, struct rr_text *t)
 {
     rr_text_add(t, " %s(%d)", place_names[s->place], s->rank);
+    if (s->parts > 1)
+        rr_text_add(t, ".%d-%d", s->part, s->part + s->parts - 1);
+    else if (s->part > 0)
+        rr_text_add(t, ".%d", s->part);
     for (int i = 0; i < RR_LEVELS && s->of[i] != 1; i++)
         rr_text_add(t, "[%d/%d]", s->at[i], s->of[i]);
 }
@@ -34,6 +38,10 @@ static void print_flags(unsigned flags, struct rr_text *t)
         rr_text_add(t, " private-out");
     if (flags & RR_DIVIDE)
         rr_text_add(t, " divide");
+    if (flags & RR_IN_PLACE)
+        rr_text_add(t, " in-place");
+    if (flags & RR_PARTIAL)
+        rr_text_add(t, " partial");
 }
 
 static void print_deps(const struct rr_plan *p, const struct rr_step *s, struct rr_text *t)

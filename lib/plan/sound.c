@@ -11,9 +11,16 @@ static bool is_message(const struct rr_step *s)
 
 static bool span_is_sound(const struct rr_plan *p, const struct rr_span *s)
 {
-    if (s->place < RR_IN || s->place > RR_TEMP)
+    bool temp = s->place == RR_TEMP || s->place == RR_KEPT;
+
+    if (s->place < RR_IN || s->place > RR_KEPT)
         return false;
-    if (s->rank < 0 || (uint32_t)s->rank >= (s->place == RR_TEMP ? p->temps : (uint32_t)p->ranks))
+    if (s->rank < 0 || (uint32_t)s->rank >= (temp ? p->temps : (uint32_t)p->ranks))
+        return false;
+    if (s->place == RR_TEMP ? s->parts < 1 || s->part + s->parts > p->temp[s->rank].parts
+                            : s->parts != 1 || s->part >= p->ranks)
+        return false;
+    if ((s->place == RR_STAGE || (s->place == RR_IN && s->rank != p->me)) && s->part >= p->stage_parts)
         return false;
     for (int i = 0; i < RR_LEVELS; i++)
         if (s->at[i] >= s->of[i])

@@ -56,8 +56,9 @@ struct rank {
     uint8_t *state;  /* [steps] */
     uint32_t *user0; /* [steps + 1] users of a step: those that depend on it */
     uint16_t *user;
-    struct cell *vector[2]; /* in, out; the same in place */
-    struct cell *stage;     /* [stage pieces][pieces] */
+    struct rr_shape shape;
+    struct cell *vector[2]; /* in, out: [parts][pieces]; what has another name in place is not used */
+    struct cell *stage;     /* [stage pieces][parts][pieces] */
     struct slot **temp;     /* [temps][W] */
     uint32_t counter[RR_COUNTERS];
     uint64_t *heard_at[RR_COUNTERS]; /* what a signal told, for barriers */
@@ -112,8 +113,8 @@ static void make_temps(struct run *run, int r)
     if (run->arena.failed)
         return;
     for (uint32_t i = 0; i < p->spans; i++)
-        for (int kind = 0; kind < 2 && p->span[i].place == RR_TEMP; kind++) {
-            uint32_t pieces = run->m.cut[kind][run->m.span0[r] + i].pieces;
+        for (int kind = 0; kind < 2 && (p->span[i].place == RR_TEMP || p->span[i].place == RR_KEPT); kind++) {
+            uint32_t pieces = run->m.cut[kind][run->m.span0[r] + i].pieces * p->temp[p->span[i].rank].parts;
             if (pieces > most[p->span[i].rank])
                 most[p->span[i].rank] = pieces;
         }
@@ -137,15 +138,19 @@ static void make_vectors(struct run *run, int r)
 
     if (run->m.pieces[1] > most)
         most = run->m.pieces[1];
-    k->vector[0] = rr_arena_take(&run->arena, n, sizeof(struct cell));
-    k->vector[1] = rr_fact(run->c->in_place, r)
-                       ? k->vector[0]
-                       : rr_arena_take(&run->arena, n, sizeof(struct cell));
+    k->shape = rr_shape_of(run->c->what, run->c->ranks, run->c->root, r);
+    k->vector[0] = rr_arena_take(&run->arena, n * (size_t)k->shape.in, sizeof(struct cell));
+    k->vector[1] = rr_arena_take(&run->arena, n * (size_t)k->shape.out, sizeof(struct cell));
     if (shared)
-        k->stage =
-            rr_arena_take(&run->arena, most * (size_t)run->c->stage_pieces, sizeof(struct cell));
-    for (size_t i = 0; i < n && k->vector[0]; i++)
-        k->vector[0][i] = (struct cell){ rr_tree_leaf(r), (uint32_t)i };
+        k->stage = rr_arena_take(&run->arena,
+                                 most * k->plan->stage_parts * (size_t)run->c->stage_pieces,
+                                 sizeof(struct cell));
+    for (int part = 0; part < k->shape.in && !run->arena.failed; part++) {
+        struct rr_where w = rr_model_vector(&run->m, r, RR_IN, part);
+        struct cell *to = k->vector[w.index] + n * (size_t)w.part;
+        for (size_t i = 0; i < n; i++)
+            to[i] = (struct cell){ rr_tree_leaf(r), (uint32_t)((size_t)part * n + i) };
+    }
 }
 
 static void make_rank(struct run *run, int r)
@@ -370,7 +375,7 @@ static int wrong(struct run *run, struct target t, const char *what)
 }
 
 static int temp_cells(struct run *run, struct target t, const struct rr_where *w,
-                      const struct rr_cut *cut, bool write, struct cell **cells)
+                      const struct rr_cut *cut, uint32_t parts, bool write, struct cell **cells)
 {
     struct rank *k = &run->rank[t.rank];
     const struct rr_temp *temp = &k->plan->temp[w->index];
@@ -383,12 +388,14 @@ static int temp_cells(struct run *run, struct target t, const struct rr_where *w
     if (slot->segment != segment || slot->first != cut->first) {
         if (!write)
             return wrong(run, t, "reads a temp that holds another block");
-        for (uint32_t i = 0; i < cut->pieces; i++)
+        for (uint32_t i = 0; i < cut->pieces * temp->parts; i++)
             slot->cell[i] = (struct cell){ 0 };
         slot->segment = segment;
         slot->first = cut->first;
     }
-    *cells = slot->cell;
+    if ((uint32_t)w->part + parts > temp->parts)
+        return wrong(run, t, "names a part that its temp does not have");
+    *cells = slot->cell + (size_t)w->part * cut->pieces;
     return 0;
 }
 
@@ -399,7 +406,7 @@ static bool has_met(const struct run *run, struct target t, uint32_t span, bool 
     const struct rr_span *s = &k->plan->span[span];
     const struct rr_step *x = &k->plan->step[t.step];
 
-    if (s->place == RR_TEMP)
+    if (s->place == RR_TEMP || s->place == RR_KEPT)
         return true;
     if (s->rank != t.rank)
         return k->arrived[s->rank];
@@ -423,7 +430,8 @@ static int cells_of(struct run *run, struct target t, uint32_t span, bool write,
     if (!has_met(run, t, span, write))
         return wrong(run, t, "touches memory of a rank that has not arrived");
     RR_TRY(rr_model_where(&run->m, t.rank, &k->plan->step[t.step], span, write, &w, run->why));
-    *pieces = cut->pieces;
+    uint32_t parts = k->plan->span[span].parts;
+    *pieces = cut->pieces * parts;
     *cells = NULL;
     if (w.memory == RR_NOWHERE)
         return 0;
@@ -432,15 +440,20 @@ static int cells_of(struct run *run, struct target t, uint32_t span, bool write,
         return 0;
     }
     if (w.memory == RR_TEMPS)
-        return temp_cells(run, t, &w, cut, write, cells);
+        return temp_cells(run, t, &w, cut, parts, write, cells);
     if (w.memory == RR_VECTOR) {
-        *cells = run->rank[w.rank].vector[w.index] + segment * run->m.pieces[0] + cut->first;
+        const struct rank *owner = &run->rank[w.rank];
+        if (w.part >= (w.index ? owner->shape.out : owner->shape.in))
+            return wrong(run, t, "names a part that its vector does not have");
+        *cells = owner->vector[w.index] + (size_t)w.part * vector_pieces(&run->m) +
+                 segment * run->m.pieces[0] + cut->first;
         return 0;
     }
     size_t most = run->m.pieces[0] > run->m.pieces[1] ? run->m.pieces[0] : run->m.pieces[1];
     if (!run->rank[w.rank].stage)
         return wrong(run, t, "names the stage of a rank without one");
-    *cells = run->rank[w.rank].stage + segment % (size_t)run->c->stage_pieces * most + cut->first;
+    size_t piece = segment % (size_t)run->c->stage_pieces * run->rank[w.rank].plan->stage_parts;
+    *cells = run->rank[w.rank].stage + (piece + (size_t)w.part) * most + cut->first;
     return 0;
 }
 
@@ -676,16 +689,22 @@ static int run_all(struct run *run)
 
 /* ---- the result ---- */
 
-static int bad_output(struct run *run, int r, size_t piece, const char *what)
+static const struct cell *output(struct run *run, int r, int part, size_t i)
+{
+    struct rr_where w = rr_model_vector(&run->m, r, RR_OUT, part);
+
+    return run->rank[r].vector[w.index] + (size_t)w.part * vector_pieces(&run->m) + i;
+}
+
+static int bad_output(struct run *run, int r, int part, size_t piece, const char *what)
 {
     char tree[160];
     struct rr_text text = { .at = tree, .room = sizeof tree };
-    const struct cell *cell = &run->rank[r].vector[1][piece];
 
-    rr_tree_print(&run->trees, cell->tree, &text);
+    rr_tree_print(&run->trees, output(run, r, part, piece)->tree, &text);
     return rr_fail(run->why, RINGRED_EINTERNAL, r, 0,
-                   "%s: rank %d of %d, piece %zu of %zu of the output: %s: %s",
-                   run->rank[r].plan->name, r, run->c->ranks, piece, vector_pieces(&run->m), what,
+                   "%s: rank %d of %d, part %d, piece %zu of %zu of the output: %s: %s",
+                   run->rank[r].plan->name, r, run->c->ranks, part, piece, vector_pieces(&run->m), what,
                    tree);
 }
 
@@ -718,14 +737,12 @@ static int check_barrier(struct run *run)
     return 0;
 }
 
-/* The one tree that every element must have; RR_TREE_NONE: any that holds each rank once. */
-static uint32_t expected_tree(struct run *run)
+/* The one tree that every sum must have; RR_TREE_NONE: any that holds each rank once. */
+static uint32_t canonical_tree(struct run *run)
 {
     uint32_t leaf[UINT8_MAX + 1];
     int n = run->c->ranks;
 
-    if (run->c->what == RR_BROADCAST)
-        return rr_tree_leaf(run->c->root);
     if (!run->rank[0].plan->tree || n > UINT8_MAX + 1)
         return RR_TREE_NONE;
     for (int r = 0; r < n; r++)
@@ -734,31 +751,60 @@ static uint32_t expected_tree(struct run *run)
     return run->c->average && n > 1 ? rr_tree_divided(&run->trees, tree) : tree;
 }
 
-/* Rank 0's against what it must be, everybody else's against rank 0's. */
-static int check_piece(struct run *run, int r, size_t i, uint32_t expected)
+/* What a part of rank r's output must be: which tree (RR_TREE_NONE: any sum), of which part of the
+ * inputs. */
+struct due {
+    uint32_t tree;
+    int part;
+};
+
+static struct due due_to(const struct run *run, int r, int part, uint32_t sum)
 {
-    const struct cell *mine = &run->rank[r].vector[1][i];
+    switch (run->c->what) {
+    case RR_BROADCAST:
+        return (struct due){ rr_tree_leaf(run->c->root), 0 };
+    case RR_SCATTER:
+        return (struct due){ rr_tree_leaf(run->c->root), r };
+    case RR_ALLGATHER:
+    case RR_GATHER:
+        return (struct due){ rr_tree_leaf(part), 0 };
+    case RR_ALLTOALL:
+        return (struct due){ rr_tree_leaf(part), r };
+    case RR_REDUCE_SCATTER:
+        return (struct due){ sum, r };
+    default:
+        return (struct due){ sum, 0 };
+    }
+}
+
+static int check_piece(struct run *run, int r, int part, size_t i, const struct due *due)
+{
+    const struct cell *mine = output(run, r, part, i);
     bool divided = run->c->average && run->c->ranks > 1;
 
-    if (mine->tree == RR_TREE_NONE || mine->place != i)
-        return bad_output(run, r, i, mine->tree ? "belongs elsewhere" : "was not written");
-    if (r > 0)
-        return mine->tree == run->rank[0].vector[1][i].tree
+    if (mine->tree == RR_TREE_NONE || mine->place != (size_t)due->part * vector_pieces(&run->m) + i)
+        return bad_output(run, r, part, i, mine->tree ? "belongs elsewhere" : "was not written");
+    if (due->tree != RR_TREE_NONE)
+        return mine->tree == due->tree ? 0 : bad_output(run, r, part, i, "is not the result");
+    if (run->c->what == RR_ALLREDUCE && r > 0)
+        return mine->tree == output(run, 0, 0, i)->tree
                    ? 0
-                   : bad_output(run, r, i, "differs from rank 0's");
-    int good = expected != RR_TREE_NONE ? mine->tree == expected
-                                        : rr_tree_has_all_once(&run->trees, mine->tree, divided);
-    return good > 0 ? 0 : good < 0 ? good : bad_output(run, r, i, "is not the result");
+                   : bad_output(run, r, part, i, "differs from rank 0's");
+    int good = rr_tree_has_all_once(&run->trees, mine->tree, divided);
+    return good > 0 ? 0 : good < 0 ? good : bad_output(run, r, part, i, "is not the result");
 }
 
 static int check_vectors(struct run *run)
 {
-    uint32_t expected = expected_tree(run);
+    uint32_t sum = canonical_tree(run);
     size_t pieces = vector_pieces(&run->m);
 
     for (int r = 0; r < run->c->ranks; r++)
-        for (size_t i = 0; i < pieces; i++)
-            RR_TRY(check_piece(run, r, i, expected));
+        for (int part = 0; part < run->rank[r].shape.out; part++) {
+            struct due due = due_to(run, r, part, sum);
+            for (size_t i = 0; i < pieces; i++)
+                RR_TRY(check_piece(run, r, part, i, &due));
+        }
     return 0;
 }
 

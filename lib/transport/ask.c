@@ -8,22 +8,23 @@
 void rr_ask_print(const struct rr_ask *ask, struct rr_text *t)
 {
     int type = ask->type, op = ask->op ? 256 + ask->op : 0;
+    enum rr_collective what = rr_ask_what(ask);
+    bool ragged = ask->collective & RR_RAGGED;
 
-    switch (ask->collective) {
-    case RR_ALLREDUCE:
-        rr_text_add(t, "allreduce (%s) of %llu %s", rr_op_name(op), (unsigned long long)ask->count,
-                    rr_type_name(type));
-        break;
-    case RR_BROADCAST:
-        rr_text_add(t, "broadcast of %llu %s from root %d", (unsigned long long)ask->count,
-                    rr_type_name(type), (int)ask->root);
-        break;
-    case RR_BARRIER:
-        rr_text_add(t, "barrier");
-        break;
-    default:
+    if (what < 1 || what >= RR_COLLECTIVES) {
         rr_text_add(t, "unknown collective %d", ask->collective);
+        return;
     }
+    rr_text_add(t, "%s%s", rr_collective_name(what), ragged ? "v" : "");
+    if (op)
+        rr_text_add(t, " (%s)", rr_op_name(op));
+    if (ragged && !ask->count)
+        rr_text_add(t, " of %s", rr_type_name(type));
+    else if (what != RR_BARRIER)
+        rr_text_add(t, " of %llu %s", (unsigned long long)ask->count, rr_type_name(type));
+    if (rr_is_rooted(what))
+        rr_text_add(t, what == RR_BROADCAST || what == RR_SCATTER ? " from root %d" : " to root %d",
+                    (int)ask->root);
 }
 
 /* A multiplicative hash: equal texts agree, others differ but once in 2^32. */
@@ -49,7 +50,19 @@ int rr_ask_compare(const struct rr_ask *mine, int my_rank, const struct rr_ask *
         return 0;
     rr_ask_print(mine, &left);
     rr_ask_print(theirs, &right);
+    if ((mine->collective & RR_RAGGED) && strcmp(a, b) == 0)
+        rr_text_add(&right, " in other parts");
     return rr_fail(why, RINGRED_EMISMATCH, their_rank, 0,
                    "the ranks disagree about operation %llu: rank %d asked for %s, rank %d for %s",
                    (unsigned long long)mine->sequence, my_rank, a, their_rank, b);
+}
+
+int rr_ask_parts(const struct rr_ask *ask, int my_rank, uint64_t mine, int their_rank, uint64_t theirs,
+                 ringred_error *why)
+{
+    return rr_fail(why, RINGRED_EMISMATCH, their_rank, 0,
+                   "the ranks disagree about operation %llu, %sv: rank %d expects %llu elements of rank %d, "
+                   "which sends %llu",
+                   (unsigned long long)ask->sequence, rr_collective_name(rr_ask_what(ask)), my_rank,
+                   (unsigned long long)mine, their_rank, (unsigned long long)theirs);
 }

@@ -143,6 +143,12 @@ static const struct rr_ask *recall(const struct tcp *t, const struct rr_ask *the
     return slot->sequence && (uint32_t)slot->sequence == (uint32_t)theirs->sequence ? slot : NULL;
 }
 
+/* Lengths that two ranks alone agree on: on the wire, the count is the part's. */
+static bool is_by_pairs(const struct rr_ask *ask)
+{
+    return (ask->collective & RR_RAGGED) && ask->count == 0;
+}
+
 static void start_frame(struct tcp *t, struct link *l, const struct rr_move *m)
 {
     struct rr_frame f = { .kind = RR_FRAME_DATA,
@@ -150,6 +156,8 @@ static void start_frame(struct tcp *t, struct link *l, const struct rr_move *m)
                           .slot = m->slot,
                           .segment = m->segment,
                           .ask = *m->ask };
+    if (is_by_pairs(m->ask))
+        f.ask.count = m->elements;
     remember(t, m->ask);
     rr_frame_write(&f, l->head);
     l->sent = 0;
@@ -346,10 +354,15 @@ static int out_of_step(struct tcp *t, const struct rr_move *m, const struct rr_f
 }
 
 /* Is the data frame the one that the plan wants next? */
-static int expect(struct tcp *t, const struct rr_move *m, const struct rr_frame *f,
-                  ringred_error *why)
+static int expect(struct tcp *t, const struct rr_move *m, struct rr_frame *f, ringred_error *why)
 {
+    uint64_t theirs = f->ask.count;
+
+    if (is_by_pairs(m->ask) && f->ask.collective == m->ask->collective)
+        f->ask.count = 0;
     RR_TRY(rr_ask_compare(m->ask, t->me, &f->ask, m->peer, why));
+    if (is_by_pairs(m->ask) && theirs != m->elements)
+        return rr_ask_parts(m->ask, t->me, m->elements, m->peer, theirs, why);
     if (f->slot == m->slot && f->segment == m->segment && f->length == m->length)
         return 0;
     return rr_fail(why, RINGRED_EWIRE, m->peer, 0,

@@ -25,6 +25,13 @@ struct rr_ask {
 };
 
 /* Compares what a peer asks for with mine: 0, or EMISMATCH with both in words. */
+static inline enum rr_collective rr_ask_what(const struct rr_ask *ask)
+{
+    return (enum rr_collective)(ask->collective & ~RR_RAGGED);
+}
+/* EMISMATCH: how many elements I expect of a peer, how many it has for me. */
+int rr_ask_parts(const struct rr_ask *ask, int my_rank, uint64_t mine, int their_rank, uint64_t theirs,
+                 ringred_error *why);
 int rr_ask_compare(const struct rr_ask *mine, int my_rank, const struct rr_ask *theirs, int their_rank,
                    ringred_error *why);
 uint32_t rr_ask_hash(const struct rr_ask *ask);
@@ -38,6 +45,7 @@ struct rr_move {
     void *bytes;                          /* read by send, written by recv */
     size_t length, done;
     const struct rr_ask *ask;
+    uint64_t elements;                    /* of the whole part, where parts are of unequal length */
 };
 
 struct rr_transport;
@@ -90,11 +98,14 @@ int rr_tcp_open(int ranks, int me, const int *fd, const struct rr_congestion *co
 #define RR_INLINE 48                      /* payload bytes that travel in the flag's own line */
 #define RR_SEGMENT_BITS 24                /* a counter is (operation << 24) + segments done */
 
+#define RR_PAGE_PARTS 256                 /* the most ranks that a communicator has */
+
 /* What a rank says when it enters an operation; two, used in turn, since nobody can be more than one
  * operation ahead of anybody. The counter is written last and read first. */
 struct rr_arrival {
     _Alignas(RR_LINE) union {
         unsigned char payload[RR_INLINE]; /* tiny lane: the vector itself */
+        uint64_t longest;                 /* parts of unequal length: elements of this rank's longest */
         struct {
             uint64_t in, out;             /* offsets of the windows in the rank's heap */
             uint8_t in_window, out_window;
@@ -115,6 +126,7 @@ struct rr_page {
     _Alignas(2 * RR_LINE) struct rr_ask ask[2]; /* the full text behind the hash */
     _Alignas(2 * RR_LINE) _Atomic uint32_t asleep; /* set by the owner, taken back by whoever rings */
     _Atomic uint64_t left;                /* 1 + the last operation of a rank that said goodbye */
+    _Alignas(2 * RR_LINE) uint64_t part[2][RR_PAGE_PARTS]; /* parts of unequal length: elements for each rank */
 };
 
 /* What all ranks of a host share besides. */

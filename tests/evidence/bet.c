@@ -265,7 +265,7 @@ static void plan_run(enum how h, float *buffer, size_t count)
 {
     size_t segment = (h == SOCKETS ? 262144 * (size_t)ranks : SEGMENT) / 4;
     struct rr_run run = { .program = &program[h], .in = (char *)buffer, .out = (char *)buffer, .count = count,
-                          .element_bytes = 4, .type = RINGRED_FLOAT32, .divisor = 1, .reduce = sum };
+                          .element_bytes = 4, .type = RINGRED_FLOAT32, .op = RINGRED_SUM, .divisor = 1, .reduce = sum };
     ringred_error why;
     bool moved;
     int rc;

@@ -43,7 +43,7 @@ struct scenario {
     const char *name;
     int ranks, skips;                    /* skips: of a plan's steps that could run, each of so many is tried */
     size_t stage;
-    uint64_t stride;                     /* of sequence numbers; 2: the control with one arrival line */
+    uint64_t stride;                     /* of operations' numbers; 2: the control with one arrival line */
     struct op op[OPS];
     bool wrong;                          /* a control: something wrong must be found */
 };
@@ -148,6 +148,8 @@ static bool begin(int rank, char *wrong)
     a->run.element_bytes = 4;
     a->run.type = RINGRED_FLOAT32;
     a->run.divisor = 1;
+    a->run.op = RINGRED_SUM;
+    a->engine.shared_runs = (a->at + 1) * now->stride - 1;
     a->run.reduce = rr_reduce_kernel(RINGRED_FLOAT32, RINGRED_SUM);
     a->run.program = &program[rank][a->at];
     a->run.segment = o->segment;

@@ -140,7 +140,7 @@ static void bind(struct side *s, const struct call *c, struct rr_run *r)
     bool planned = c->kind < ALGOS;
 
     *r = (struct rr_run){ .in = (char *)s->in, .out = (char *)s->out, .count = c->count, .element_bytes = 4,
-                          .type = RINGRED_FLOAT32, .divisor = 1, .segment = SEGMENT,
+                          .type = RINGRED_FLOAT32, .op = RINGRED_SUM, .divisor = 1, .segment = SEGMENT,
                           .reduce = rr_reduce_kernel(RINGRED_FLOAT32, RINGRED_SUM) };
     r->ask = (struct rr_ask){ .collective = planned ? (uint8_t)rr_algo_table[algos[c->kind]].what : RR_ALLREDUCE,
                               .type = RINGRED_FLOAT32, .op = 1, .root = c->root, .count = c->count,
