@@ -55,6 +55,9 @@ static const struct row {
                         "seconds that destroy waits for peers to take what was sent" },
     [RR_SET_TCP_CONGESTION] = { "tcp_congestion", TEXT, 0, 0, "auto", NULL,
                                 "congestion control of data sockets: auto (probed), system, or a name" },
+    [RR_SET_TCP_STREAMS] = { "tcp_streams", NUMBER, 0, 16, "0", NULL,
+                             "connections to each rank of another host; 0: as many as make 16 from each host, "
+                             "at most 8" },
     [RR_SET_STAGE] = { "stage", BYTES, 0, 1 << 30, "0", NULL,
                        "bytes of shared memory per rank that ordinary buffers are handed over in, at "
                        "least 64K; 0: chosen" },

@@ -51,6 +51,7 @@ int rr_boot_open(const struct rr_launch *launch, const struct rr_settings *setti
                  const struct rr_log *log, int64_t deadline_ns, struct rr_boot **boot,
                  ringred_error *why);
 const struct rr_member *rr_boot_member(const struct rr_boot *boot, int rank);
+uint64_t rr_boot_net(const struct rr_boot *boot, int rank); /* equal: each other's loopback can be reached */
 
 /* Everybody's `bytes` bytes to everybody, by way of rank 0. all has size * bytes. Collective. */
 int rr_boot_allgather(struct rr_boot *boot, const void *mine, size_t bytes, void *all,
@@ -60,10 +61,10 @@ int rr_boot_allgather(struct rr_boot *boot, const void *mine, size_t bytes, void
  * out of it. The texts must live as long as boot. */
 void rr_boot_congestion(struct rr_boot *boot, const char *inside, const char *outside);
 
-/* Proved TCP connections to every rank r with want[r] (symmetric between ranks), into fd[r] (-1
- * elsewhere): non-blocking, close-on-exec, TCP_NODELAY. The lower rank dials. address[r] is set in
- * the members. Collective. */
-int rr_boot_wire(struct rr_boot *boot, const uint8_t *want, int *fd, ringred_error *why);
+/* want[r] proved TCP connections to every rank r (symmetric between ranks, at most `streams`), into
+ * fd[r * streams + i] (-1 elsewhere): non-blocking, close-on-exec, TCP_NODELAY. The lower rank dials.
+ * address[r] is set in the members. Collective. */
+int rr_boot_wire(struct rr_boot *boot, const uint8_t *want, int streams, int *fd, ringred_error *why);
 
 /* Proved Unix sockets between the lowest rank of this host and each other rank of it: on the lowest
  * rank fd[r] for each other local rank r, elsewhere fd[lowest]; -1 for the rest. Checks peer

@@ -93,7 +93,7 @@ static void guest_turn(struct rr_gate *g, struct rr_guest *s, const struct rr_lo
                        rr_admit *admit, void *context)
 {
     char from[RR_ADDRESS_TEXT];
-    int rc, rank;
+    int rc, rank, stream;
 
     peer_text(s->hand.fd, from);
     rc = rr_hand_step(&s->hand);
@@ -105,7 +105,8 @@ static void guest_turn(struct rr_gate *g, struct rr_guest *s, const struct rr_lo
         return;
     }
     rank = s->hand.peer;
-    admit(context, rr_hand_take(&s->hand), rank);
+    stream = s->hand.stream;
+    admit(context, rr_hand_take(&s->hand), rank, stream);
 }
 
 /* A free place, or that of the oldest guest, who keeps it until somebody has come; NULL if even

@@ -97,13 +97,14 @@ static enum rr_verdict judge_greeting(const struct rr_hand *h)
     return RR_VERDICT_NONE;
 }
 
-/* proof: head 10, purpose 1, zero 1, from 4, to 4, zero 4, nonce 32, MAC 32 */
+/* proof: head 10, purpose 1, zero 1, from 4, to 4, stream 4, nonce 32, MAC 32 */
 static void write_proof(struct rr_hand *h)
 {
     write_head(h->proof, RR_PROOF_BYTES);
     h->proof[10] = (unsigned char)h->badge.purpose;
     put_i32(h->proof + 12, h->badge.rank);
     put_i32(h->proof + 16, h->peer);
+    put_i32(h->proof + 20, h->badge.stream);
     randombytes_buf(h->proof + 24, RR_NONCE_BYTES);
     mac(h, label_dial, 0, h->proof + 56);
 }
@@ -114,6 +115,7 @@ static enum rr_verdict judge_proof(struct rr_hand *h)
         return RR_VERDICT_KEY;
     if (h->proof[10] != h->badge.purpose || get_i32(h->proof + 16) != h->badge.rank)
         return RR_VERDICT_OTHER_RANK;
+    h->stream = get_i32(h->proof + 20);
     return RR_VERDICT_NONE;
 }
 

@@ -51,6 +51,7 @@ struct rr_badge {
     const unsigned char *job; /* RR_JOB_BYTES */
     int rank;
     enum rr_purpose purpose;
+    int stream; /* dialler, data: which of the connections to that rank */
 };
 
 struct rr_hand {
@@ -58,6 +59,7 @@ struct rr_hand {
     enum rr_verdict verdict;
     int fd;
     int peer;            /* dialler: the rank wanted; listener: the rank that dialled */
+    int stream;          /* listener: which of that rank's connections */
     int version, system; /* with the verdict */
     struct rr_badge badge;
     int64_t give_up_ns;

@@ -46,7 +46,7 @@ struct rr_gate {
 };
 
 /* Called with each proved connection, which becomes the callee's. */
-typedef void rr_admit(void *context, int fd, int rank);
+typedef void rr_admit(void *context, int fd, int rank, int stream);
 
 void rr_gate_polls(struct rr_gate *g, struct rr_polls *p);
 void rr_gate_turn(struct rr_gate *g, const struct rr_polls *p, const struct rr_log *log,
@@ -191,13 +191,14 @@ struct rr_boot {
     struct rr_line *line; /* root: [size + RR_SPARE_LINES], others: [1], to the root */
     int lines;
     struct rr_gate *meet, *data, *local;
-    struct rr_dial *dial; /* [size]: to the root, then to whom I wire */
+    struct rr_dial *dial; /* [size]: to the root, then a connection each to whom I wire */
     int dials;
     struct rr_polls polls;
     uint32_t step;         /* exchanges so far */
     ringred_error failure; /* code 0: none */
-    int *fd;               /* where proved data and local connections go while wiring */
-    const uint8_t *want;
+    int *fd;               /* [size][streams] where proved data and local connections go while wiring */
+    int streams;
+    const uint8_t *want;   /* [size] how many */
     struct rr_gathering { /* everybody's part to the root, and its answer to all */
         enum rr_note_kind up, down;
         const void *mine;
@@ -223,7 +224,7 @@ int rr_system_code(int system); /* of a failed system call: ELIMIT, ENOMEM, else
 const char *rr_boot_period(const struct rr_boot *b, char text[32]); /* "60 s" */
 
 /* meet.c: what the loop calls while ranks arrive */
-void rr_meet_admit(void *boot, int fd, int rank);
+void rr_meet_admit(void *boot, int fd, int rank, int stream);
 int rr_meet_joined(struct rr_boot *b, struct rr_line *l, ringred_error *why); /* join is whole */
 int rr_meet_dialled(struct rr_boot *b, struct rr_dial *d);                    /* done or fatal */
 
@@ -238,8 +239,8 @@ int rr_key_find(const ringred_config *config, const struct rr_settings *settings
                 struct rr_launch *launch, ringred_error *why);
 
 /* wire.c: where proved connections go */
-void rr_wire_admit(void *boot, int fd, int rank);
-void rr_local_admit(void *boot, int fd, int rank);
+void rr_wire_admit(void *boot, int fd, int rank, int stream);
+void rr_local_admit(void *boot, int fd, int rank, int stream);
 int rr_wire_dialled(struct rr_boot *b, struct rr_dial *d);
 
 #endif

@@ -113,10 +113,11 @@ static bool line_has_ended(const struct rr_line *l)
     return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
-void rr_meet_admit(void *boot, int fd, int rank)
+void rr_meet_admit(void *boot, int fd, int rank, int stream)
 {
     struct rr_boot *b = boot;
 
+    (void)stream; /* there is one */
     if (rank > 0 && rank < b->size && b->line[rank].fd < 0) {
         rr_line_init(&b->line[rank], fd, rank);
         return;
@@ -301,7 +302,7 @@ static struct rr_gate *new_gate(struct rr_boot *b, enum rr_purpose purpose,
                 b->size);
         return NULL;
     }
-    g->badge = (struct rr_badge){ b->launch.key, job, b->rank, purpose };
+    g->badge = (struct rr_badge){ b->launch.key, job, b->rank, purpose, 0 };
     return g;
 }
 
@@ -461,7 +462,7 @@ static bool is_counted(const struct rr_boot *b)
 
 static int meet_as_other(struct rr_boot *b)
 {
-    struct rr_badge badge = { b->launch.key, b->launch.job, b->rank, RR_PURPOSE_MEET };
+    struct rr_badge badge = { b->launch.key, b->launch.job, b->rank, RR_PURPOSE_MEET, 0 };
     ringred_error why = { 0 };
     int64_t until = b->deadline_ns;
     int rc;
@@ -573,6 +574,11 @@ int rr_boot_open(const struct rr_launch *launch, const struct rr_settings *setti
 }
 
 /* ---- afterwards ---- */
+
+uint64_t rr_boot_net(const struct rr_boot *b, int rank)
+{
+    return b->entry[rank].net;
+}
 
 const struct rr_member *rr_boot_member(const struct rr_boot *boot, int rank)
 {

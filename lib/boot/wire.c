@@ -14,11 +14,18 @@
 
 /* ---- proved connections ---- */
 
-static void keep(struct rr_boot *b, int rank, int fd)
+static int *place(const struct rr_boot *b, int rank, int stream)
 {
-    if (b->fd[rank] >= 0)
-        close(b->fd[rank]); /* given up by the dialler before it knew that it was through */
-    b->fd[rank] = fd;
+    return &b->fd[rank * b->streams + stream];
+}
+
+static void keep(struct rr_boot *b, int rank, int stream, int fd)
+{
+    int *at = place(b, rank, stream);
+
+    if (*at >= 0)
+        close(*at); /* given up by the dialler before it knew that it was through */
+    *at = fd;
 }
 
 static void note_address(struct rr_boot *b, int rank, int fd)
@@ -42,15 +49,15 @@ static void note_address(struct rr_boot *b, int rank, int fd)
            rr_address_text(&mine, from));
 }
 
-void rr_wire_admit(void *boot, int fd, int rank)
+void rr_wire_admit(void *boot, int fd, int rank, int stream)
 {
     struct rr_boot *b = boot;
 
-    if (rank < 0 || rank >= b->rank || !b->want[rank]) {
+    if (rank < 0 || rank >= b->rank || stream < 0 || stream >= b->want[rank]) {
         close(fd);
         return;
     }
-    keep(b, rank, fd);
+    keep(b, rank, stream, fd);
     note_address(b, rank, fd);
 }
 
@@ -64,15 +71,15 @@ static bool is_that_rank(const struct rr_boot *b, int fd, int rank)
            cred.pid == b->entry[rank].member.pid;
 }
 
-void rr_local_admit(void *boot, int fd, int rank)
+void rr_local_admit(void *boot, int fd, int rank, int stream)
 {
     struct rr_boot *b = boot;
 
-    if (rank <= b->rank || rank >= b->size || !b->want[rank] || !is_that_rank(b, fd, rank)) {
+    if (rank <= b->rank || rank >= b->size || stream != 0 || !b->want[rank] || !is_that_rank(b, fd, rank)) {
         close(fd);
         return;
     }
-    keep(b, rank, fd);
+    keep(b, rank, 0, fd);
 }
 
 int rr_wire_dialled(struct rr_boot *b, struct rr_dial *d)
@@ -91,7 +98,7 @@ int rr_wire_dialled(struct rr_boot *b, struct rr_dial *d)
         rr_dial_again(d);
         return 0;
     }
-    keep(b, d->peer, fd);
+    keep(b, d->peer, d->badge.stream, fd);
     if (d->badge.purpose == RR_PURPOSE_DATA)
         note_address(b, d->peer, fd);
     return 0;
@@ -99,10 +106,10 @@ int rr_wire_dialled(struct rr_boot *b, struct rr_dial *d)
 
 /* ---- whom to dial where ---- */
 
-static int add_dial(struct rr_boot *b, int rank, ringred_error *why)
+static int add_dial(struct rr_boot *b, int rank, int stream, ringred_error *why)
 {
     const struct rr_entry *e = &b->entry[rank];
-    struct rr_badge badge = { b->launch.key, b->session, b->rank, RR_PURPOSE_DATA };
+    struct rr_badge badge = { b->launch.key, b->session, b->rank, RR_PURPOSE_DATA, stream };
     struct rr_dial *d = &b->dial[b->dials++];
 
     rr_dial_init(d, &badge, rank);
@@ -122,10 +129,18 @@ static int add_dial(struct rr_boot *b, int rank, ringred_error *why)
                                 : "no address");
 }
 
+static bool is_through(const struct rr_boot *b, int rank)
+{
+    for (int i = 0; i < b->want[rank]; i++)
+        if (*place(b, rank, i) < 0)
+            return false;
+    return true;
+}
+
 static bool all_are_through(const struct rr_boot *b)
 {
     for (int r = 0; r < b->size; r++)
-        if (r != b->rank && b->want[r] && b->fd[r] < 0)
+        if (r != b->rank && !is_through(b, r))
             return false;
     return true;
 }
@@ -137,11 +152,11 @@ static int stuck(struct rr_boot *b, ringred_error *why)
     struct rr_text s = { story, sizeof story, 0 };
     int r = 0;
 
-    while (r < b->size - 1 && (r == b->rank || !b->want[r] || b->fd[r] >= 0))
+    while (r < b->size - 1 && (r == b->rank || is_through(b, r)))
         r++;
     rr_boot_period(b, period);
     for (int i = 0; i < b->dials; i++)
-        if (b->dial[i].peer == r) {
+        if (b->dial[i].peer == r && *place(b, r, b->dial[i].badge.stream) < 0) {
             rr_dial_story(&b->dial[i], &s);
             return rr_fail(why, RINGRED_ETIMEOUT, r, 0,
                            "rank %d could not reach rank %d on %s within %s: %s", b->rank, r,
@@ -154,13 +169,14 @@ static int stuck(struct rr_boot *b, ringred_error *why)
 
 /* ---- the two calls ---- */
 
-static void begin(struct rr_boot *b, const uint8_t *want, int *fd)
+static void begin(struct rr_boot *b, const uint8_t *want, int streams, int *fd)
 {
     b->want = want;
     b->fd = fd;
+    b->streams = streams;
     b->dials = 0;
-    for (int r = 0; r < b->size; r++)
-        fd[r] = -1;
+    for (int i = 0; i < b->size * streams; i++)
+        fd[i] = -1;
 }
 
 static int finish(struct rr_boot *b, struct rr_gate **gate, int rc, ringred_error *why)
@@ -170,10 +186,10 @@ static int finish(struct rr_boot *b, struct rr_gate **gate, int rc, ringred_erro
     b->dials = 0;
     rr_gate_free(*gate);
     *gate = NULL;
-    for (int r = 0; rc < 0 && r < b->size; r++) {
-        if (b->fd[r] >= 0)
-            close(b->fd[r]);
-        b->fd[r] = -1;
+    for (int i = 0; rc < 0 && i < b->size * b->streams; i++) {
+        if (b->fd[i] >= 0)
+            close(b->fd[i]);
+        b->fd[i] = -1;
     }
     if (rc < 0 && why)
         *why = b->failure;
@@ -182,13 +198,39 @@ static int finish(struct rr_boot *b, struct rr_gate **gate, int rc, ringred_erro
     return rc;
 }
 
+/* Room to dial more than one connection to each rank, and to wait for them. */
+static int grow(struct rr_boot *b)
+{
+    size_t more = (size_t)b->size * (size_t)b->streams;
+    struct rr_dial *dial = rr_alloc(more, sizeof *dial);
+    struct pollfd *polls = rr_alloc((size_t)b->polls.room + more, sizeof *polls);
+    ringred_error why = { 0 };
+
+    if (!dial || !polls) {
+        rr_free(dial);
+        rr_free(polls);
+        rr_fail(&why, RINGRED_ENOMEM, -1, 0, "no memory for %d connections to each of %d ranks", b->streams,
+                b->size);
+        return rr_boot_fail(b, &why);
+    }
+    rr_free(b->dial);
+    rr_free(b->polls.at);
+    b->dial = dial;
+    b->polls.at = polls;
+    b->polls.room += (int)more;
+    return 0;
+}
+
 static int wire(struct rr_boot *b)
 {
     ringred_error why = { 0 };
 
+    if (b->streams > 1)
+        RR_TRY(grow(b));
     for (int r = b->rank + 1; r < b->size; r++)
-        if (b->want[r] && add_dial(b, r, &why) < 0)
-            return rr_boot_fail(b, &why);
+        for (int i = 0; i < b->want[r]; i++)
+            if (add_dial(b, r, i, &why) < 0)
+                return rr_boot_fail(b, &why);
     b->data->open = true;
     RR_TRY(rr_boot_loop(b, all_are_through, stuck, b->deadline_ns));
     /* listens on until all are through: a dialler may have given up what this rank thinks it has */
@@ -205,9 +247,9 @@ void rr_boot_congestion(struct rr_boot *b, const char *inside, const char *outsi
                          (socklen_t)strlen(inside));
 }
 
-int rr_boot_wire(struct rr_boot *b, const uint8_t *want, int *fd, ringred_error *why)
+int rr_boot_wire(struct rr_boot *b, const uint8_t *want, int streams, int *fd, ringred_error *why)
 {
-    begin(b, want, fd);
+    begin(b, want, streams, fd);
     if (b->failure.code || b->size == 1)
         return finish(b, &b->data, b->failure.code, why);
     return finish(b, &b->data, wire(b), why);
@@ -224,7 +266,7 @@ static int lowest_here(const struct rr_boot *b)
 
 static int meet_locally(struct rr_boot *b, uint8_t *want)
 {
-    struct rr_badge badge = { b->launch.key, b->session, b->rank, RR_PURPOSE_LOCAL };
+    struct rr_badge badge = { b->launch.key, b->session, b->rank, RR_PURPOSE_LOCAL, 0 };
     int lowest = lowest_here(b);
 
     for (int r = 0; r < b->size; r++)
@@ -249,7 +291,7 @@ int rr_boot_local(struct rr_boot *b, int *fd, ringred_error *why)
     ringred_error failure = { 0 };
     int rc = b->failure.code;
 
-    begin(b, want, fd);
+    begin(b, want, 1, fd);
     if (!want && rc == 0) {
         rr_fail(&failure, RINGRED_ENOMEM, -1, 0, "no memory to make a communicator of %d ranks",
                 b->size);

@@ -47,6 +47,7 @@ struct ringred_comm {
     bool portable;              /* numerics=portable: no rounding that depends on the layout */
     bool crowded;               /* more ranks on this machine than CPUs for them */
     bool crowded_any;           /* on some machine of the job; the same on all ranks */
+    bool wired;                 /* links leave a machine: bytes cost more than turns on a CPU */
     struct rr_congestion congestion;
     struct rr_engine engine;
     struct rr_choice **plan[RR_ALGOS];    /* [1], of rooted collectives [ranks] by root; allreduces and the

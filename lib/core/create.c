@@ -38,11 +38,12 @@ static void write_card(const ringred_comm *c, struct card *card)
     card->machine = rr_machine_hash();
     snprintf(card->agreed, sizeof card->agreed,
              "transport=%.12s algorithm=%.64s numerics=%.12s segment=%lld ranks_per_host=%lld "
-             "stage=%lld heap=%lld",
+             "stage=%lld heap=%lld tcp_streams=%lld",
              rr_setting_text(s, RR_SET_TRANSPORT), rr_setting_text(s, RR_SET_ALGORITHM),
              rr_setting_text(s, RR_SET_NUMERICS), (long long)rr_setting(s, RR_SET_SEGMENT),
              (long long)rr_setting(s, RR_SET_RANKS_PER_HOST), (long long)rr_setting(s, RR_SET_STAGE),
-             (long long)rr_setting(s, RR_SET_HEAP));
+             (long long)rr_setting(s, RR_SET_HEAP),
+             (long long)rr_setting(s, RR_SET_TCP_STREAMS));
     CPU_ZERO(&set);
     (void)sched_getaffinity(0, sizeof set, &set); /* then no CPU is known, and all count as crowded */
     for (int cpu = 0; cpu < CPUS && cpu < CPU_SETSIZE; cpu++)
@@ -199,22 +200,48 @@ static int congestion(ringred_comm *c, struct rr_boot *boot, struct card *card, 
     return 0;
 }
 
+/* Networks give one connection a part of the wire only (EC2: 5 Gb/s, 10 in a placement group), so that a
+ * host wants many at once. All exchanges of ours use those to all other hosts at the same time. */
+#define FLOWS_PER_HOST 16
+#define STREAMS_MOST 8
+
+static int streams_between_hosts(const ringred_comm *c, const struct rr_boot *boot)
+{
+    int wish = (int)rr_setting(&c->settings, RR_SET_TCP_STREAMS), others = 0, local = 0;
+    uint64_t net = rr_boot_net(boot, 0); /* the answer is the same on all ranks */
+
+    for (int r = 0; r < c->ranks; r++) {
+        if (rr_boot_net(boot, r) == net)
+            local++;
+        else
+            others++;
+    }
+    if (wish || !others)
+        return wish ? wish : 1;
+    int hosts = (c->ranks + local - 1) / local, flows = (hosts > 1 ? hosts - 1 : 1) * local;
+    int streams = (FLOWS_PER_HOST + flows - 1) / flows;
+    return streams < STREAMS_MOST ? streams : STREAMS_MOST;
+}
+
 static int link_up(ringred_comm *c, struct rr_boot *boot, struct card *card, ringred_error *why)
 {
     size_t n = (size_t)c->ranks;
 
     RR_TRY(congestion(c, boot, card, why));
+    int streams = streams_between_hosts(c, boot);
+    for (int r = 1; r < c->ranks; r++)
+        c->wired = c->wired || rr_boot_net(boot, r) != rr_boot_net(boot, 0);
     uint8_t *want = rr_alloc(n, 1);
-    int *fd = rr_alloc(n, sizeof *fd), rc = RINGRED_ENOMEM;
+    int *fd = rr_alloc(n * (size_t)streams, sizeof *fd), rc = RINGRED_ENOMEM;
 
     if (want && fd) {
         for (int r = 0; r < c->ranks; r++) {
-            want[r] = r != c->rank;
-            fd[r] = -1;
+            bool near = rr_boot_net(boot, r) == rr_boot_net(boot, c->rank);
+            want[r] = r == c->rank ? 0 : near && !rr_setting(&c->settings, RR_SET_TCP_STREAMS) ? 1 : (uint8_t)streams;
         }
-        rc = rr_boot_wire(boot, want, fd, why);
+        rc = rr_boot_wire(boot, want, streams, fd, why);
         if (rc == 0)
-            rc = rr_tcp_open(c->ranks, c->rank, fd, &c->congestion, &c->settings, &c->log,
+            rc = rr_tcp_open(c->ranks, c->rank, fd, streams, &c->congestion, &c->settings, &c->log,
                              &c->engine.links, why);
     } else {
         rr_fail(why, rc, -1, 0, "no memory for %d links", c->ranks);

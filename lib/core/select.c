@@ -89,7 +89,7 @@ static enum rr_algo allreduce_by_size(const ringred_comm *c, const struct rr_cal
         return bytes <= shm_oneshot_most(n) ? RR_ALGO_SHM_ONESHOT : RR_ALGO_SHM_TWOSHOT;
     if (is_possible(c, RR_ALGO_HIERARCHICAL) && takes_partial_sums(c, call, RR_ALGO_HIERARCHICAL))
         return RR_ALGO_HIERARCHICAL;
-    if (c->crowded_any && n > 2 && n <= 8 && bytes <= star_most(n))
+    if (c->crowded_any && !c->wired && n > 2 && n <= 8 && bytes <= star_most(n))
         return RR_ALGO_STAR;
     if (bytes <= link_oneshot_most(n))
         return RR_ALGO_ONESHOT;
@@ -275,10 +275,11 @@ static size_t preferred_segment(const ringred_comm *c, const struct rr_plan *pla
         return SHM_SEGMENT;
     if (!plan->tree)
         return RING_BLOCK * n;
-    size_t segment = c->crowded_any ? LINK_SEGMENT_CROWDED
+    bool crowded = c->crowded_any && !c->wired;
+    size_t segment = crowded ? LINK_SEGMENT_CROWDED
                      : bytes <= LINK_MEDIUM_MOST ? LINK_SEGMENT_MEDIUM
                                                  : LINK_SEGMENT;
-    size_t whole = c->crowded_any ? LINK_WHOLE_MOST_CROWDED : LINK_WHOLE_MOST;
+    size_t whole = crowded ? LINK_WHOLE_MOST_CROWDED : LINK_WHOLE_MOST;
     if (bytes <= whole)
         return whole;
     return segment < LINK_BLOCK_LEAST * n ? LINK_BLOCK_LEAST * n : segment;

@@ -112,6 +112,9 @@ static void list_available(char *text, size_t room)
         fclose(f);
 }
 
+/* Between hosts the system's choice stands but for bbr: collectives send from many hosts to one at the same
+ * time, and there its bursts and its model of the path cost a quarter of the wire (four hosts of 1 Gb/s,
+ * all to all: bbr 70 to 88 % of the wire, cubic 98 to 100 %). */
 int rr_congestion_choose(const struct rr_settings *settings, int found, struct rr_congestion *c,
                          ringred_error *why)
 {
@@ -133,6 +136,8 @@ int rr_congestion_choose(const struct rr_settings *settings, int found, struct r
         snprintf(c->outside, sizeof c->outside, "%.31s", wish);
     }
     memcpy(c->inside, c->outside, sizeof c->inside);
+    if (strcmp(wish, "auto") == 0 && strcmp(c->outside, "bbr") == 0 && set_congestion(fd, "cubic"))
+        snprintf(c->outside, sizeof c->outside, "cubic"); /* see above */
     if (strcmp(wish, "auto") == 0 && found > 0 && found < CANDIDATES)
         snprintf(c->inside, sizeof c->inside, "%s", candidates[found]);
     close(fd);

@@ -43,8 +43,9 @@ int rr_frame_read(const unsigned char *from, int peer, struct rr_frame *f, ringr
     f->ask.sequence = rr_read_u32(&r);
     f->ask.count = rr_read_u64(&r);
 
-    uint32_t most = f->kind == RR_FRAME_DATA ? RR_FRAME_MOST : f->kind == RR_FRAME_FAULT ? RR_FAULT_BYTES : 0;
-    if (r.bad || f->kind < RR_FRAME_DATA || f->kind > RR_FRAME_BYE || communicator != 0 ||
+    bool data = f->kind == RR_FRAME_DATA || f->kind == RR_FRAME_STRIPE;
+    uint32_t most = data ? RR_FRAME_MOST : f->kind == RR_FRAME_FAULT ? RR_FAULT_BYTES : 0;
+    if (r.bad || f->kind < RR_FRAME_DATA || f->kind > RR_FRAME_STRIPE || communicator != 0 ||
         f->length > most)
         return rr_fail(why, RINGRED_EWIRE, peer, 0,
                        "rank %d sent a frame of kind %u with %u bytes, which no ringred peer sends", peer,

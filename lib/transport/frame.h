@@ -9,7 +9,8 @@
 #define RR_FAULT_BYTES 512
 #define RR_FRAME_MOST (1u << 30) /* no frame of ours is larger */
 
-enum rr_frame_kind { RR_FRAME_DATA = 1, RR_FRAME_ASK, RR_FRAME_FAULT, RR_FRAME_BYE };
+/* STRIPE: a later part of a message whose first part is DATA; where it belongs stands in ask.root. */
+enum rr_frame_kind { RR_FRAME_DATA = 1, RR_FRAME_ASK, RR_FRAME_FAULT, RR_FRAME_BYE, RR_FRAME_STRIPE };
 
 struct rr_frame {
     uint8_t kind;

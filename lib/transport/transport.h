@@ -88,8 +88,9 @@ int rr_congestion_probe(void);
 int rr_congestion_choose(const struct rr_settings *settings, int found, struct rr_congestion *c,
                          ringred_error *why);
 
-/* Takes the sockets of fd[ranks] (-1: none), which it closes in the end, also when it fails. */
-int rr_tcp_open(int ranks, int me, const int *fd, const struct rr_congestion *congestion,
+/* Takes the sockets of fd[ranks][streams] (-1: none, or no more), which it closes in the end, also when it
+ * fails. */
+int rr_tcp_open(int ranks, int me, const int *fd, int streams, const struct rr_congestion *congestion,
                 const struct rr_settings *settings, const struct rr_log *log,
                 struct rr_transport **transport, ringred_error *why);
 

@@ -240,7 +240,7 @@ static void engine_init(void)
                                  .polls = crowded ? 1 : 100, .step = rr_step_run };
     engine.scratch = rr_alloc_aligned(4096, engine.scratch_bytes);
     if (rr_settings_load(&settings, system, &why) < 0 ||
-        rr_tcp_open(ranks, me, fds, &congestion, &settings, NULL, &engine.links, &why) < 0)
+        rr_tcp_open(ranks, me, fds, 1, &congestion, &settings, NULL, &engine.links, &why) < 0)
         fail(why.text);
     for (int h = 0; h < HOWS; h++) {
         struct rr_plan *plan;

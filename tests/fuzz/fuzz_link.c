@@ -81,7 +81,7 @@ static bool target_open(struct target *t, size_t length, int fd)
     t->m.length = length;
     if (!rr_setting_text(&settings, RR_SET_TCP_CONGESTION)[0])
         must(rr_settings_load(&settings, arguments, &why) == 0);
-    if (rr_tcp_open(2, 0, fds, &none, &settings, NULL, &t->links, &why) < 0) {
+    if (rr_tcp_open(2, 0, fds, 1, &none, &settings, NULL, &t->links, &why) < 0) {
         free(t->room);
         return false;
     }

@@ -59,7 +59,7 @@ static int use(struct rr_boot *boot, int size, int rank, struct job_rank *me)
             return 10;
     memset(want, 1, sizeof want);
     want[rank] = 0;
-    RR_TRY(rr_boot_wire(boot, want, fd, &me->why));
+    RR_TRY(rr_boot_wire(boot, want, 1, fd, &me->why));
     rc = talk(fd, size, rank, true);
     close_all(fd, size);
     if (rc)
@@ -212,7 +212,7 @@ static int on_two_hosts(struct job *job, int i, struct job_rank *me)
             return 51;
     rc = talk(fd, 4, i, false);
     close_all(fd, 4);
-    RR_TRY(rr_boot_wire(boot, want, fd, &me->why));
+    RR_TRY(rr_boot_wire(boot, want, 1, fd, &me->why));
     for (int r = 0; r < 4; r++)
         if ((fd[r] >= 0) != want[r] ||
             (want[r] && !strstr(rr_boot_member(boot, r)->address, "127.0.0.1:")))
@@ -702,9 +702,10 @@ static int guests(const struct rr_gate *g)
     return n;
 }
 
-static void nobody_gets_through(void *context, int fd, int rank)
+static void nobody_gets_through(void *context, int fd, int rank, int stream)
 {
     (void)context;
+    (void)stream;
     fail_msg("descriptor %d is said to be rank %d", fd, rank);
 }
 
@@ -720,7 +721,7 @@ static void test_a_full_gate_makes_room_only_for_who_has_come(void **state)
     const struct rr_log log = { 0 };
     int before = job_fds(), end[RR_BOOT_STRANGERS][2], thrown_out = 0;
 
-    g = (struct rr_gate){ .badge = { key, job, 0, RR_PURPOSE_MEET }, .listeners = 1 };
+    g = (struct rr_gate){ .badge = { key, job, 0, RR_PURPOSE_MEET, 0 }, .listeners = 1 };
     g.listener[0] = rr_listen(&a);
     assert_true(g.listener[0] >= 0);
     for (int i = 0; i < RR_BOOT_STRANGERS; i++) { /* they came long ago, at time 0 */
@@ -787,7 +788,7 @@ static int lies_to_root(struct job *job, int i, struct job_rank *me)
     c.key_bytes = strlen(job->key[1]);
     RR_TRY(rr_settings_load(&settings, NULL, &me->why));
     RR_TRY(rr_launch_find(&c, &settings, &launch, &me->why));
-    struct rr_badge badge = { launch.key, launch.job, lie->rank, RR_PURPOSE_MEET };
+    struct rr_badge badge = { launch.key, launch.job, lie->rank, RR_PURPOSE_MEET, 0 };
     int rc, fd = connect_to(job->port);
     fcntl(fd, F_SETFL, O_NONBLOCK);
     rr_hand_dial(&hand, &badge, fd, 0, INT64_MAX);

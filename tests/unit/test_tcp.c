@@ -34,7 +34,7 @@ static int open_link(void **state)
     peer = end[1];
     rc = rr_settings_load(s, settings, &why);
     if (rc == 0)
-        rc = rr_tcp_open(2, 0, fd, &none, s, NULL, &links, &why);
+        rc = rr_tcp_open(2, 0, fd, 1, &none, s, NULL, &links, &why);
     rr_free(s);
     mine = (struct rr_ask){ .collective = RR_ALLREDUCE, .type = 1, .op = 1, .count = 7, .sequence = 5 };
     for (size_t i = 0; i < ROOM; i++)
@@ -247,6 +247,183 @@ static void test_strangers_bytes_have_a_sentence(void **state)
     assert_non_null(strstr(why.text, "no ringred peer"));
 }
 
+/* ---- several streams ---- */
+
+#define STREAMS 3
+static int ends[STREAMS]; /* ours; ends[0] is peer */
+
+static int open_streams(void **state)
+{
+    static const char *const settings[] = { "tcp_congestion=system", NULL };
+    static const struct rr_congestion none = { "", "" };
+    struct rr_settings *s = rr_alloc(1, sizeof *s);
+    ringred_error why;
+    int fd[2 * STREAMS] = { -1, -1, -1 }, rc = s ? 0 : -1;
+
+    (void)state;
+    for (int i = 0; i < STREAMS && rc == 0; i++) {
+        int end[2];
+        rc = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, end);
+        fd[STREAMS + i] = end[0];
+        ends[i] = end[1];
+    }
+    peer = ends[0];
+    if (rc == 0)
+        rc = rr_settings_load(s, settings, &why);
+    if (rc == 0)
+        rc = rr_tcp_open(2, 0, fd, STREAMS, &none, s, NULL, &links, &why);
+    rr_free(s);
+    mine = (struct rr_ask){ .collective = RR_ALLREDUCE, .type = 1, .op = 1, .count = 7, .sequence = 5 };
+    for (size_t i = 0; i < ROOM; i++)
+        want[i] = (unsigned char)(i * 31 + i / 251);
+    return rc;
+}
+
+static int close_streams(void **state)
+{
+    (void)state;
+    for (int i = 0; i < STREAMS; i++)
+        close(ends[i]);
+    (void)links->ops->close(links, 0, 0); /* nobody reads the goodbye */
+    return 0;
+}
+
+/* A message of 60000 bytes over three streams: parts of 20480. */
+#define LONG 60000
+#define PART 20480
+
+static void say_on(int stream, enum rr_frame_kind kind, const struct rr_ask *ask, size_t at, size_t bytes)
+{
+    struct rr_frame f = { .kind = (uint8_t)kind, .length = (uint32_t)bytes, .ask = *ask };
+    unsigned char head[RR_FRAME_BYTES];
+
+    if (kind == RR_FRAME_STRIPE)
+        f.ask.root = (int32_t)at;
+    rr_frame_write(&f, head);
+    assert_int_equal(send(ends[stream], head, sizeof head, MSG_NOSIGNAL), sizeof head);
+    if (bytes)
+        assert_int_equal(send(ends[stream], want + at, bytes, MSG_NOSIGNAL), bytes);
+}
+
+static void test_stripes_come_in_any_order(void **state)
+{
+    static const int orders[][3] = { { 0, 1, 2 }, { 2, 1, 0 }, { 1, 0, 2 }, { 2, 0, 1 } };
+
+    (void)state;
+    for (size_t o = 0; o < 4; o++)
+        for (int same = 0; same < 2; same++) { /* all on the first stream, or one on each */
+            struct rr_move m = { .peer = 1, .bytes = got, .length = LONG, .ask = &mine };
+            ringred_error why = { 0 };
+            memset(got, 0, sizeof got);
+            for (int i = 0; i < 3; i++) {
+                int part = same ? i : orders[o][i];
+                size_t at = (size_t)part * PART, bytes = part == 2 ? LONG - 2 * PART : PART;
+                assert_int_equal(receive(&m, &why), RINGRED_PENDING);
+                say_on(same ? 0 : part, part ? RR_FRAME_STRIPE : RR_FRAME_DATA, &mine, at, bytes);
+            }
+            assert_int_equal(receive(&m, &why), 0);
+            assert_memory_equal(got, want, LONG);
+            mine.sequence++;
+        }
+}
+
+static void test_a_stripe_of_the_next_message_waits(void **state)
+{
+    struct rr_ask next = mine;
+    struct rr_move m = { .peer = 1, .bytes = got, .length = LONG, .ask = &mine }, n = m;
+    ringred_error why = { 0 };
+
+    (void)state;
+    next.sequence++;
+    n.ask = &next;
+    say_on(1, RR_FRAME_STRIPE, &mine, PART, PART);
+    say_on(1, RR_FRAME_STRIPE, &next, PART, PART); /* before the first message is whole */
+    say_on(0, RR_FRAME_DATA, &mine, 0, PART);
+    say_on(0, RR_FRAME_DATA, &next, 0, PART);
+    assert_int_equal(receive(&m, &why), RINGRED_PENDING);
+    say_on(2, RR_FRAME_STRIPE, &mine, 2 * PART, LONG - 2 * PART);
+    assert_int_equal(receive(&m, &why), 0);
+    assert_memory_equal(got, want, LONG);
+    memset(got, 0, sizeof got);
+    assert_int_equal(receive(&n, &why), RINGRED_PENDING);
+    say_on(2, RR_FRAME_STRIPE, &next, 2 * PART, LONG - 2 * PART);
+    assert_int_equal(receive(&n, &why), 0);
+    assert_memory_equal(got, want, LONG);
+}
+
+static void test_a_goodbye_does_not_overtake_stripes(void **state)
+{
+    struct rr_move m = { .peer = 1, .bytes = got, .length = LONG, .ask = &mine };
+    uint8_t gone[2] = { 0 };
+    ringred_error why = { 0 };
+
+    (void)state;
+    say_on(0, RR_FRAME_DATA, &mine, 0, PART);
+    say_on(0, RR_FRAME_BYE, &mine, 0, 0);
+    assert_int_equal(shutdown(ends[0], SHUT_WR), 0);
+    assert_int_equal(receive(&m, &why), RINGRED_PENDING);
+    assert_int_equal(links->ops->check(links, &mine, gone, &why), 0);
+    assert_int_equal(gone[1], 0);
+    say_on(1, RR_FRAME_STRIPE, &mine, PART, PART);
+    assert_int_equal(receive(&m, &why), RINGRED_PENDING);
+    say_on(2, RR_FRAME_STRIPE, &mine, 2 * PART, LONG - 2 * PART);
+    assert_int_equal(receive(&m, &why), 0);
+    assert_memory_equal(got, want, LONG);
+    assert_int_equal(links->ops->check(links, &mine, gone, &why), 0);
+    assert_int_equal(gone[1], 1);
+}
+
+static void test_a_peer_whose_streams_end_is_lost(void **state)
+{
+    struct rr_move m = { .peer = 1, .bytes = got, .length = LONG, .ask = &mine };
+    ringred_error why = { 0 };
+
+    (void)state;
+    say_on(0, RR_FRAME_DATA, &mine, 0, PART);
+    for (int i = 0; i < STREAMS; i++) {
+        assert_int_equal(receive(&m, &why), RINGRED_PENDING);
+        assert_int_equal(shutdown(ends[i], SHUT_WR), 0);
+    }
+    assert_int_equal(receive(&m, &why), RINGRED_EPEER);
+    assert_int_equal(why.rank, 1);
+}
+
+static void test_a_stripe_outside_of_its_message_is_refused(void **state)
+{
+    struct rr_move m = { .peer = 1, .bytes = got, .length = LONG, .ask = &mine };
+    ringred_error why = { 0 };
+
+    (void)state;
+    say_on(0, RR_FRAME_DATA, &mine, 0, PART);
+    say_on(1, RR_FRAME_STRIPE, &mine, LONG - 10, 11);
+    assert_int_equal(receive(&m, &why), RINGRED_EWIRE);
+}
+
+static void test_a_long_message_goes_out_on_all_streams(void **state)
+{
+    struct rr_move m = { .peer = 1, .bytes = want, .length = LONG, .ask = &mine };
+    ringred_error why = { 0 };
+    size_t seen = 0;
+
+    (void)state;
+    assert_int_equal(links->ops->send(links, &m, &why), 0);
+    memset(got, 0, sizeof got);
+    for (int i = 0; i < STREAMS; i++) {
+        unsigned char head[RR_FRAME_BYTES];
+        struct rr_frame f;
+        assert_int_equal(recv(ends[i], head, sizeof head, MSG_DONTWAIT), sizeof head);
+        assert_int_equal(rr_frame_read(head, 0, &f, &why), 0);
+        assert_int_equal(f.kind, i ? RR_FRAME_STRIPE : RR_FRAME_DATA);
+        size_t at = i ? (size_t)f.ask.root : 0;
+        assert_true(at + f.length <= LONG);
+        assert_int_equal(recv(ends[i], got + at, f.length, MSG_DONTWAIT), f.length);
+        seen += f.length;
+    }
+    assert_int_equal(seen, LONG);
+    assert_memory_equal(got, want, LONG);
+}
+
+#define ON_STREAMS(test) cmocka_unit_test_setup_teardown(test, open_streams, close_streams)
 #define ON_A_LINK(test) cmocka_unit_test_setup_teardown(test, open_link, close_link)
 
 int main(void)
@@ -259,6 +436,12 @@ int main(void)
         ON_A_LINK(test_health_is_looked_at_while_a_message_is_due),
         ON_A_LINK(test_probes_leave_room_for_the_last_word),
         ON_A_LINK(test_strangers_bytes_have_a_sentence),
+        ON_STREAMS(test_stripes_come_in_any_order),
+        ON_STREAMS(test_a_stripe_of_the_next_message_waits),
+        ON_STREAMS(test_a_goodbye_does_not_overtake_stripes),
+        ON_STREAMS(test_a_peer_whose_streams_end_is_lost),
+        ON_STREAMS(test_a_stripe_outside_of_its_message_is_refused),
+        ON_STREAMS(test_a_long_message_goes_out_on_all_streams),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inside the transport room: one socket of a link, which carries frames both ways. */
+#ifndef RR_STREAM_H
+#define RR_STREAM_H
+
+#include "transport/frame.h"
+
+#define RR_STREAM_ROOM 8192 /* bytes read ahead: several small frames in one call */
+
+struct rr_stream {
+    int fd;
+
+    /* out: the frame in flight, if busy */
+    bool busy;
+    int send_errno;             /* the kernel takes no more; what the peer said before is still to be read */
+    unsigned char head[RR_FRAME_BYTES];
+    const unsigned char *out;
+    size_t out_bytes, sent;     /* of the payload; of head and payload */
+
+    bool ended;                 /* nothing more will come; read_errno: why, 0 for an end of stream */
+    int read_errno;
+
+    /* in: the payload under way */
+    unsigned char *in;          /* where what is left of it goes */
+    size_t left;
+    unsigned char room[RR_STREAM_ROOM];
+    size_t lo, hi;
+    unsigned char *spill;       /* what came behind the room's bytes and lies where the posted receive */
+    size_t spilled;             /* wants its payload: see rr_stream_read_both */
+};
+
+/* Statuses: 0, RINGRED_PENDING, or EPEER with the errno in *system, 0 at the end of the stream. */
+
+void rr_stream_frame(struct rr_stream *s, const struct rr_frame *f, const void *payload);
+int rr_stream_push(struct rr_stream *s);                      /* the frame in flight; 0: all of it is out */
+int rr_stream_write(struct rr_stream *s, const void *bytes, size_t length, size_t *sent); /* plain bytes */
+
+int rr_stream_fill(struct rr_stream *s, int *system);         /* reads ahead into the room, which has some left */
+/* A large payload whose header has not come yet: header and payload in one call. Where another frame comes
+ * first, what follows it has come to the wrong place; fill takes it from there. */
+int rr_stream_read_both(struct rr_stream *s, void *to, size_t most, int *system);
+int rr_stream_take(struct rr_stream *s, size_t *got, int *system); /* the payload under way; 0: all of it came */
+void rr_stream_skip(struct rr_stream *s, size_t *bytes);      /* of what was read ahead */
+
+static inline bool rr_stream_is_empty(const struct rr_stream *s)
+{
+    return s->lo == s->hi && !s->spilled;
+}
+
+#endif
