@@ -176,7 +176,7 @@ static bool be_rank(const struct bench_options *o)
 
 int main(int argc, char **argv)
 {
-    struct bench_options o;
+    static struct bench_options o; /* what it points to stays reachable to the end */
     bool help = false;
 
     if (!bench_parse(&o, argc, argv, &help))
