@@ -16,23 +16,50 @@ static bool say_failure(const struct bench_rank *r, int rc)
     return false;
 }
 
+/* In place, the buffer of fewer parts is this rank's part of the other. */
+static bool open_buffers(const struct bench_rank *r, struct bench_point *p, bool in_place)
+{
+    size_t own = p->before * p->width;
+
+    p->in_place = in_place;
+    p->send = p->recv = NULL;
+    if (!in_place) {
+        p->recv = bench_memory(r, p->recvs * p->width);
+        p->send = bench_memory(r, p->sends * p->width);
+        return p->send && p->recv;
+    }
+    p->send = p->recv = bench_memory(r, p->bytes);
+    if (p->recv && r->options->row->send < r->options->row->recv)
+        p->send = (char *)p->recv + own;
+    else if (p->recv && r->options->row->send > r->options->row->recv)
+        p->recv = (char *)p->send + own;
+    return p->recv != NULL;
+}
+
+static void close_buffers(const struct bench_rank *r, struct bench_point *p)
+{
+    char *send = p->send, *recv = p->recv;
+
+    if (p->in_place) {
+        bench_memory_free(r, recv < send ? recv : send);
+    } else {
+        bench_memory_free(r, send);
+        bench_memory_free(r, recv);
+    }
+}
+
 /* Measures one size in one place; buffers come and go with it. */
 static bool measure_place(const struct bench_rank *r, struct bench_point *p, bool in_place,
                           struct bench_result *result)
 {
     bool fine = false;
-    int rc;
 
-    p->in_place = in_place;
-    p->recv = bench_memory(r, p->bytes);
-    p->send = in_place ? p->recv : bench_memory(r, p->bytes);
-    if (p->send && p->recv) {
-        rc = bench_measure(r, p, result);
+    if (open_buffers(r, p, in_place)) {
+        int rc = bench_measure(r, p, result);
+
         fine = rc >= 0 || say_failure(r, rc);
     }
-    if (p->send != p->recv)
-        bench_memory_free(r, p->send);
-    bench_memory_free(r, p->recv);
+    close_buffers(r, p);
     return fine;
 }
 
@@ -55,31 +82,46 @@ static bool measure_size(const struct bench_rank *r, struct bench_report *report
     return true;
 }
 
+/* Type and operator are 0 where the collective has none. */
 static bool sweep(const struct bench_rank *r, struct bench_report *report, int32_t type, int32_t op)
 {
     const struct bench_options *o = r->options;
 
     for (int i = 0; i < o->size_count; i++) {
-        struct bench_point p = { .type = type, .op = op, .width = type == RINGRED_FLOAT32 ? 4 : 8 };
+        struct bench_point p = { .type = type, .op = op, .width = bench_width(type) };
 
-        p.count = o->sizes[i] / p.width;
-        p.bytes = p.count * p.width;
-        if (p.count > 0 && !measure_size(r, report, &p))
+        bench_shape(r, &p, o->sizes[i]);
+        if ((p.count > 0 || !type) && !measure_size(r, report, &p))
             return false;
     }
+    return true;
+}
+
+static bool sweep_ops(const struct bench_rank *r, struct bench_report *report, int32_t type)
+{
+    const struct bench_options *o = r->options;
+
+    if (!o->row->reduces)
+        return sweep(r, report, type, 0);
+    if (r->rank == 0)
+        bench_report_skipped(o, type);
+    for (int k = 0; k < o->op_count; k++)
+        if (bench_is_pair(type, o->ops[k]) && !sweep(r, report, type, o->ops[k]))
+            return false;
     return true;
 }
 
 static bool measure_all(const struct bench_rank *r, struct bench_report *report)
 {
     const struct bench_options *o = r->options;
-    int ops = o->collective == BENCH_ALLREDUCE ? o->op_count : 1;
 
-    for (int cycle = 0; cycle < o->cycles; cycle++)
-        for (int t = 0; t < o->type_count; t++)
-            for (int k = 0; k < ops; k++)
-                if (!sweep(r, report, o->types[t], o->ops[k]))
-                    return false;
+    for (int cycle = 0; cycle < o->cycles; cycle++) {
+        if (o->row->send == BENCH_NOTHING && !sweep(r, report, 0, 0))
+            return false;
+        for (int t = 0; o->row->send != BENCH_NOTHING && t < o->type_count; t++)
+            if (!sweep_ops(r, report, o->types[t]))
+                return false;
+    }
     return true;
 }
 
@@ -116,16 +158,17 @@ static bool be_rank(const struct bench_options *o)
         return false;
     r.rank = ringred_comm_rank(r.comm);
     r.size = ringred_comm_size(r.comm);
-    if (o->root >= r.size) {
-        fprintf(stderr, "ringred-bench: root %d is not one of %d ranks\n", o->root, r.size);
-        fine = false;
-    }
+    r.parts = calloc((size_t)r.size, sizeof *r.parts);
+    if (o->root >= r.size || !r.parts)
+        fine = r.parts ? bench_complain("root %d is not one of %d ranks", o->root, r.size)
+                       : bench_complain("no memory");
     if (fine && r.rank == 0)
         fine = bench_report_open(&report, &r);
     if (fine)
         fine = measure_all(&r, &report);
     if (fine && r.rank == 0)
         fine = bench_report_close(&report, &r);
+    free(r.parts);
     if (ringred_comm_destroy(r.comm) < 0)
         fine = false;
     return fine && !(report.wrong > 0);
@@ -133,7 +176,7 @@ static bool be_rank(const struct bench_options *o)
 
 int main(int argc, char **argv)
 {
-    struct bench_options o;
+    static struct bench_options o; /* what it points to stays reachable to the end */
     bool help = false;
 
     if (!bench_parse(&o, argc, argv, &help))

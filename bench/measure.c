@@ -6,45 +6,55 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define SAMPLES_LEAST 5
 #define SAMPLES_MOST  200000
 #define WARMUPS_MOST  65536
 #define RANKS_MOST    4096
+#define LATE_ROUNDS   8
+#define LATE_S        1e-4
 
-static double now(void)
-{
-    struct timespec t;
+/* What is timed: the call; or, for --overlap, computing alone, and computing beside a call. */
+enum timed { CALL, COMPUTE, BOTH };
 
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+struct timing {
+    enum timed what;
+    long work; /* what is computed */
+    int samples, batch;
+    double *sample; /* seconds of one call in each batch */
+    double mean;
+};
 
-static int call_waited(const struct bench_rank *r, const struct bench_point *p)
+static int do_both(const struct bench_rank *r, const struct bench_point *p, long work)
 {
     ringred_request *request;
-    int rc;
+    int rc = bench_start(r, p, &request);
 
-    if (r->options->collective == BENCH_ALLREDUCE)
-        rc = ringred_allreduce_start(r->comm, p->send, p->recv, p->count, p->type, p->op, &request);
-    else
-        rc = ringred_broadcast_start(r->comm, p->send, p->recv, p->count, p->type, r->options->root,
-                                     &request);
-    return rc < 0 ? rc : ringred_wait(request, RINGRED_FOREVER);
+    if (rc < 0)
+        return rc;
+    if (work)
+        bench_work(work);
+    return ringred_wait(request, RINGRED_FOREVER);
 }
 
 static inline int call(const struct bench_rank *r, const struct bench_point *p)
 {
-    if (r->options->asynchronous)
-        return call_waited(r, p);
-    if (r->options->collective == BENCH_ALLREDUCE)
-        return ringred_allreduce(r->comm, p->send, p->recv, p->count, p->type, p->op);
-    return ringred_broadcast(r->comm, p->send, p->recv, p->count, p->type, r->options->root);
+    return r->options->asynchronous ? do_both(r, p, 0) : bench_call(r, p);
 }
 
-/* There is no operator max to rely on: everybody adds up one row of numbers per rank in which only
- * its own row is not zero, and so sees all of them. */
+static inline int do_once(const struct bench_rank *r, const struct bench_point *p,
+                          const struct timing *t)
+{
+    if (t->what == CALL)
+        return call(r, p);
+    if (t->what == BOTH)
+        return do_both(r, p, t->work);
+    bench_work(t->work);
+    return 0;
+}
+
+/* Everybody adds up one row of numbers per rank in which only its own row is not zero, and so sees
+ * all of them. */
 int bench_largest(const struct bench_rank *r, double *numbers, int count)
 {
     static double rows[8 * RANKS_MOST]; /* no allocation between timed calls */
@@ -64,6 +74,31 @@ int bench_largest(const struct bench_rank *r, double *numbers, int count)
     return 0;
 }
 
+/* Nobody may leave a barrier before the last has come; some ranks in turn are late. Between hosts
+ * there is no clock to tell by. */
+static int check_barrier(const struct bench_rank *r, const struct bench_point *p, double *wrong)
+{
+    if (ringred_comm_local_size(r->comm) != r->size) {
+        *wrong = -1;
+        return 0;
+    }
+    for (int late = 0; late < r->size && late < LATE_ROUNDS; late++) {
+        double entered = bench_now() + (late == r->rank ? LATE_S : 0), left;
+        int rc;
+
+        while (bench_now() < entered)
+            continue;
+        rc = call(r, p);
+        left = bench_now();
+        if (rc >= 0)
+            rc = bench_largest(r, &entered, 1);
+        if (rc < 0)
+            return rc;
+        *wrong += left < entered;
+    }
+    return bench_largest(r, wrong, 1);
+}
+
 /* One checked call: adds the most elements that any rank found wrong. */
 static int check(const struct bench_rank *r, const struct bench_point *p, double *wrong)
 {
@@ -74,6 +109,8 @@ static int check(const struct bench_rank *r, const struct bench_point *p, double
         *wrong = -1;
         return 0;
     }
+    if (r->options->collective == BENCH_BARRIER)
+        return check_barrier(r, p, wrong);
     bench_fill(r, p);
     rc = call(r, p);
     if (rc < 0)
@@ -92,12 +129,12 @@ static int estimate(const struct bench_rank *r, const struct bench_point *p, dou
     const struct bench_options *o = r->options;
 
     for (int n = o->seconds > 0 || o->warmups < 1 ? 1 : o->warmups;; n *= 2) {
-        double start = now(), spent;
+        double start = bench_now(), spent;
         int rc = 0;
 
         for (int i = 0; i < n && rc >= 0; i++)
             rc = call(r, p);
-        spent = now() - start;
+        spent = bench_now() - start;
         if (rc >= 0)
             rc = bench_largest(r, &spent, 1);
         if (rc < 0)
@@ -115,42 +152,41 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Times `samples` batches; samples[i] is the seconds of one call in batch i. */
-static int time_calls(const struct bench_rank *r, const struct bench_point *p, double *sample,
-                      int samples, int batch, double *mean)
+/* Times batches and sorts what they took. */
+static int run(const struct bench_rank *r, const struct bench_point *p, struct timing *t)
 {
-    double start = now(), last = start;
+    double start = bench_now(), last = start;
 
-    for (int i = 0; i < samples; i++) {
+    for (int i = 0; i < t->samples; i++) {
         double at;
 
-        for (int j = 0; j < batch; j++) {
-            int rc = call(r, p);
+        for (int j = 0; j < t->batch; j++) {
+            int rc = do_once(r, p, t);
 
             if (rc < 0)
                 return rc;
         }
-        at = now();
-        sample[i] = (at - last) / batch;
+        at = bench_now();
+        t->sample[i] = (at - last) / t->batch;
         last = at;
     }
-    *mean = (last - start) / samples / batch;
+    t->mean = (last - start) / t->samples / t->batch;
+    qsort(t->sample, (size_t)t->samples, sizeof *t->sample, compare);
     return 0;
 }
 
-static int quantiles(const struct bench_rank *r, double *sample, int samples, double mean,
+static int quantiles(const struct bench_rank *r, const struct timing *t,
                      struct bench_result *result)
 {
     double q[6];
     int rc;
 
-    qsort(sample, (size_t)samples, sizeof *sample, compare);
-    q[0] = sample[samples / 2];
-    q[1] = sample[samples / 10];
-    q[2] = sample[(long)samples * 9 / 10];
-    q[3] = sample[(long)samples * 99 / 100];
-    q[4] = mean;
-    q[5] = sample[samples - 1];
+    q[0] = t->sample[t->samples / 2];
+    q[1] = t->sample[t->samples / 10];
+    q[2] = t->sample[(long)t->samples * 9 / 10];
+    q[3] = t->sample[(long)t->samples * 99 / 100];
+    q[4] = t->mean;
+    q[5] = t->sample[t->samples - 1];
     rc = bench_largest(r, q, 6);
     if (rc < 0)
         return rc;
@@ -160,6 +196,7 @@ static int quantiles(const struct bench_rank *r, double *sample, int samples, do
     result->p99 = q[3] * 1e6;
     result->mean = q[4] * 1e6;
     result->worst = q[5] * 1e6;
+    result->calls = (long)t->samples * t->batch;
     return 0;
 }
 
@@ -175,32 +212,78 @@ static int samples_for(const struct bench_options *o, double one, int batch)
     return fit > SAMPLES_MOST ? SAMPLES_MOST : (int)fit;
 }
 
+static int median_of(const struct bench_rank *r, const struct bench_point *p, struct timing *t,
+                     double *us)
+{
+    double median;
+    int rc = run(r, p, t);
+
+    median = t->sample[t->samples / 2];
+    if (rc >= 0)
+        rc = bench_largest(r, &median, 1);
+    *us = median * 1e6;
+    return rc;
+}
+
+/* The computation alone, then between start and wait. What the two together take less than one
+ * after the other was hidden. */
+static int measure_overlap(const struct bench_rank *r, const struct bench_point *p,
+                           struct timing *t, struct bench_result *result)
+{
+    double one = result->median * 1e-6, saved;
+    double length = r->options->compute_s > 0 ? r->options->compute_s : one;
+    int fit = samples_for(r->options, length > one ? length : one, 1), rc;
+
+    t->batch = 1;
+    t->samples = fit < t->samples ? fit : t->samples;
+    t->work = bench_work_for(length);
+    t->what = COMPUTE;
+    rc = median_of(r, p, t, &result->compute);
+    if (rc < 0)
+        return rc;
+    t->what = BOTH;
+    rc = median_of(r, p, t, &result->both);
+    saved = result->median + result->compute - result->both;
+    if (result->median > 0)
+        result->hidden = saved > result->median ? 1 : saved < 0 ? 0 : saved / result->median;
+    return rc;
+}
+
+static int time_point(const struct bench_rank *r, const struct bench_point *p,
+                      struct bench_result *result)
+{
+    const struct bench_options *o = r->options;
+    struct timing t = { .what = CALL };
+    double one = 0;
+    int rc = estimate(r, p, &one);
+
+    if (rc < 0)
+        return rc;
+    t.batch = o->together ? o->together : one < 5e-6 ? 16 : one < 50e-6 ? 4 : 1;
+    t.samples = samples_for(o, one, t.batch);
+    t.sample = malloc(sizeof *t.sample * (size_t)t.samples);
+    if (!t.sample)
+        return RINGRED_ENOMEM;
+    rc = run(r, p, &t);
+    if (rc >= 0)
+        rc = quantiles(r, &t, result);
+    if (rc >= 0 && o->overlap)
+        rc = measure_overlap(r, p, &t, result);
+    free(t.sample);
+    return rc;
+}
+
 int bench_measure(const struct bench_rank *r, const struct bench_point *p,
                   struct bench_result *result)
 {
-    const struct bench_options *o = r->options;
-    double one = 0, mean = 0, *sample;
-    int batch, samples, rc;
+    int rc;
 
     *result = (struct bench_result){ 0 };
     rc = check(r, p, &result->wrong);
     if (rc < 0)
         return rc;
-    memset(p->send, 0, p->bytes); /* nothing + nothing stays nothing: no overflow, no denormals */
-    memset(p->recv, 0, p->bytes);
-    rc = estimate(r, p, &one);
-    if (rc < 0)
-        return rc;
-
-    batch = o->together ? o->together : one < 5e-6 ? 16 : one < 50e-6 ? 4 : 1;
-    samples = samples_for(o, one, batch);
-    sample = malloc(sizeof *sample * (size_t)samples);
-    if (!sample)
-        return RINGRED_ENOMEM;
-    rc = time_calls(r, p, sample, samples, batch, &mean);
-    if (rc >= 0)
-        rc = quantiles(r, sample, samples, mean, result);
-    free(sample);
-    result->calls = (long)samples * batch;
+    memset(p->send, 0, p->sends * p->width); /* nothing + nothing: no overflow, no denormals */
+    memset(p->recv, 0, p->recvs * p->width);
+    rc = time_point(r, p, result);
     return rc < 0 ? rc : check(r, p, &result->wrong);
 }

@@ -38,6 +38,9 @@ enum flag {
     FLAG_PLACE,
     FLAG_NO_PIN,
     FLAG_ASYNC,
+    FLAG_OVERLAP,
+    FLAG_COMPUTE,
+    FLAG_UNEVEN,
     FLAG_SET,
     FLAG_CHILD
 };
@@ -53,10 +56,12 @@ static const struct flag_row {
     { "stepfactor", FLAG_FACTOR, "N", "each size is N times the last (2)" },
     { "stepbytes", FLAG_STEP, "SIZE", "or each size is SIZE more than the last" },
     { "sizes", FLAG_SIZES, "A,B,..", "exactly these sizes; suffixes K, M, G" },
-    { "datatype", FLAG_TYPE, "TYPE", "float32 or float, float64 or double, all (float32)" },
-    { "dtype", FLAG_TYPE, "TYPE", "the same" },
-    { "op", FLAG_OP, "OP", "sum, avg, all (sum)" },
-    { "root", FLAG_ROOT, "RANK", "root of the broadcast (0)" },
+    { "datatype", FLAG_TYPE, "TYPES", "element types, see below; with commas, or all (float32)" },
+    { "dtype", FLAG_TYPE, "TYPES", "the same" },
+    { "op", FLAG_OP, "OPS", "operators, see below; with commas, or all (sum)" },
+    { "root", FLAG_ROOT, "RANK", "of reduce, broadcast, gather and scatter (0)" },
+    { "uneven", FLAG_UNEVEN, "F",
+      "of the collectives with v: parts are 1 - F to 1 + F of their mean (0.5)" },
     { "seconds", FLAG_SECONDS, "S", "time for each measured point (0.1)" },
     { "iters", FLAG_ITERATIONS, "N", "or a fixed number of calls" },
     { "warmup_iters", FLAG_WARMUPS, "N",
@@ -68,6 +73,9 @@ static const struct flag_row {
     { "place", FLAG_PLACE, "P", "in, out or both (both; with --json: in)" },
     { "memory", FLAG_MEMORY, "M", "ordinary, or symmetric: from ringred_alloc (ordinary)" },
     { "async", FLAG_ASYNC, NULL, "start and wait instead of the blocking call" },
+    { "overlap", FLAG_OVERLAP, NULL,
+      "compute between start and wait, and tell what that saves (see below)" },
+    { "compute", FLAG_COMPUTE, "US", "the same, for so many microseconds (as long as the call)" },
     { "percentiles", FLAG_PERCENTILES, NULL, "print p10, p90, p99 and the worst call too" },
     { "json", FLAG_JSON, "FILE", "write the results there" },
     { "ranks", FLAG_RANKS, "N", "start N ranks on this machine (2 where no launcher started us)" },
@@ -88,10 +96,10 @@ struct sweep {
     size_t least, most, step;
     double factor;
     int threads, gpus;
-    bool place_given, env;
+    bool place_given, uneven_given, env;
 };
 
-__attribute__((format(printf, 1, 2))) static bool complain(const char *format, ...)
+bool bench_complain(const char *format, ...)
 {
     va_list arguments;
 
@@ -106,9 +114,13 @@ __attribute__((format(printf, 1, 2))) static bool complain(const char *format, .
 void bench_help(FILE *out)
 {
     fprintf(out,
-            "usage: ringred-bench allreduce|broadcast [options]\n\n"
+            "usage: ringred-bench COLLECTIVE [options]\n\n"
             "Measures a collective between processes, and checks its results. Time is the median\n"
-            "call of the slowest rank; calls follow each other without a barrier.\n\n");
+            "call of the slowest rank; calls follow each other without a barrier. Size and\n"
+            "bandwidths are nccl-tests': the size is that of the longer buffer of a call.\n\n"
+            "Collectives:\n  ");
+    bench_list_collectives(out);
+    fprintf(out, "\n\n");
     for (size_t i = 0; i < FLAGS; i++) {
         char left[64];
 
@@ -119,21 +131,12 @@ void bench_help(FILE *out)
                  flags[i].name, flags[i].value ? " " : "", flags[i].value ? flags[i].value : "");
         fprintf(out, "  %-28s %s\n", left, flags[i].text);
     }
-}
-
-const char *bench_type_name(int32_t type)
-{
-    return type == RINGRED_FLOAT32 ? "float" : "double";
-}
-
-const char *bench_type_long(int32_t type)
-{
-    return type == RINGRED_FLOAT32 ? "float32" : "float64";
-}
-
-const char *bench_op_name(int32_t op)
-{
-    return op == RINGRED_SUM ? "sum" : "avg";
+    bench_list_types(out);
+    fprintf(
+        out,
+        "\nOverlap: the same work is done alone and between start and wait. Work of the library\n"
+        "moves inside its own calls only, so today little is hidden: what the kernel carries\n"
+        "on with, and what other ranks do from shared memory.\n");
 }
 
 /* A size such as 64K at *at, which moves past it. */
@@ -167,7 +170,7 @@ static bool one_size(const char *name, const char *text, size_t *size)
     const char *at = text;
 
     if (!read_size(&at, size) || *at)
-        return complain("--%s wants a size such as 8, 64K or 1G, not '%s'", name, text);
+        return bench_complain("--%s wants a size such as 8, 64K or 1G, not '%s'", name, text);
     return true;
 }
 
@@ -177,12 +180,12 @@ static bool size_list(struct bench_options *o, const char *text)
 
     for (o->size_count = 0; o->size_count < BENCH_SIZES; at++) {
         if (!read_size(&at, &o->sizes[o->size_count++]) || (*at && *at != ','))
-            return complain(
+            return bench_complain(
                 "--sizes wants sizes with commas between them, such as 8,1K,64K, not '%s'", text);
         if (!*at)
             return true;
     }
-    return complain("--sizes takes at most %d sizes", BENCH_SIZES);
+    return bench_complain("--sizes takes at most %d sizes", BENCH_SIZES);
 }
 
 static bool whole(const char *name, const char *text, int least, int *number)
@@ -191,7 +194,8 @@ static bool whole(const char *name, const char *text, int least, int *number)
     long value = strtol(text, &end, 10);
 
     if (end == text || *end || value < least || value > INT_MAX)
-        return complain("--%s wants a whole number of at least %d, not '%s'", name, least, text);
+        return bench_complain("--%s wants a whole number of at least %d, not '%s'", name, least,
+                              text);
     *number = (int)value;
     return true;
 }
@@ -202,42 +206,19 @@ static bool real(const char *name, const char *text, double above, double *numbe
     double value = strtod(text, &end);
 
     if (end == text || *end || !(value > above) || value > 1e9)
-        return complain("--%s wants a number above %g, not '%s'", name, above, text);
+        return bench_complain("--%s wants a number above %g, not '%s'", name, above, text);
     *number = value;
     return true;
 }
 
-static bool types(struct bench_options *o, const char *text)
+static bool share(const char *name, const char *text, double *number)
 {
-    o->type_count = 1;
-    if (!strcmp(text, "float32") || !strcmp(text, "float")) {
-        o->types[0] = RINGRED_FLOAT32;
-    } else if (!strcmp(text, "float64") || !strcmp(text, "double")) {
-        o->types[0] = RINGRED_FLOAT64;
-    } else if (!strcmp(text, "all")) {
-        o->types[0] = RINGRED_FLOAT32;
-        o->types[1] = RINGRED_FLOAT64;
-        o->type_count = 2;
-    } else {
-        return complain("type '%s' is not known; there are float32, float64 and all", text);
-    }
-    return true;
-}
+    char *end;
+    double value = strtod(text, &end);
 
-static bool ops(struct bench_options *o, const char *text)
-{
-    o->op_count = 1;
-    if (!strcmp(text, "sum")) {
-        o->ops[0] = RINGRED_SUM;
-    } else if (!strcmp(text, "avg")) {
-        o->ops[0] = RINGRED_AVG;
-    } else if (!strcmp(text, "all")) {
-        o->ops[0] = RINGRED_SUM;
-        o->ops[1] = RINGRED_AVG;
-        o->op_count = 2;
-    } else {
-        return complain("operator '%s' is not known; there are sum, avg and all", text);
-    }
+    if (end == text || *end || !(value >= 0 && value <= 1))
+        return bench_complain("--%s wants a number from 0 to 1, not '%s'", name, text);
+    *number = value;
     return true;
 }
 
@@ -248,12 +229,12 @@ static bool setting(struct bench_options *o, const char *name, const char *text)
     size_t room = (name ? strlen(name) : 0) + strlen(text) + 2;
 
     if (!name && !strchr(text, '='))
-        return complain("--set wants name=value, not '%s'", text);
+        return bench_complain("--set wants name=value, not '%s'", text);
     if (o->setting_count == BENCH_SETTINGS)
-        return complain("at most %d settings can be given", BENCH_SETTINGS);
+        return bench_complain("at most %d settings can be given", BENCH_SETTINGS);
     whole_text = malloc(room); /* lives as long as the program */
     if (!whole_text)
-        return complain("no memory");
+        return bench_complain("no memory");
     snprintf(whole_text, room, "%s%s%s", name ? name : "", name ? "=" : "", text);
     o->settings[o->setting_count++] = whole_text;
     o->settings[o->setting_count] = NULL;
@@ -269,7 +250,7 @@ static bool place(struct bench_options *o, const char *text)
     else if (!strcmp(text, "both"))
         o->places = BENCH_IN_PLACE | BENCH_OUT_OF_PLACE;
     else
-        return complain("--place is in, out or both, not '%s'", text);
+        return bench_complain("--place is in, out or both, not '%s'", text);
     return true;
 }
 
@@ -277,7 +258,7 @@ static bool memory(struct bench_options *o, const char *text)
 {
     o->symmetric = !strcmp(text, "symmetric");
     if (!o->symmetric && strcmp(text, "ordinary"))
-        return complain("--memory is ordinary or symmetric, not '%s'", text);
+        return bench_complain("--memory is ordinary or symmetric, not '%s'", text);
     return true;
 }
 
@@ -290,13 +271,13 @@ static bool transport(struct bench_options *o, const char *text)
 static bool rendezvous(struct sweep *s, const char *text)
 {
     s->env = !strcmp(text, "env");
-    return s->env || complain("--rendezvous can only be env, not '%s'", text);
+    return s->env || bench_complain("--rendezvous can only be env, not '%s'", text);
 }
 
 static bool child(struct bench_options *o, const char *text)
 {
     return sscanf(text, "%d:%d", &o->child, &o->child_fd) == 2 ||
-           complain("--child is not for users");
+           bench_complain("--child is not for users");
 }
 
 static bool check(struct bench_options *o, const char *text)
@@ -319,6 +300,9 @@ static bool apply_amount(struct bench_options *o, struct sweep *s, int flag, con
         return one_size("maxbytes", v, &s->most);
     case FLAG_STEP:
         return one_size("stepbytes", v, &s->step);
+    case FLAG_UNEVEN:
+        s->uneven_given = true;
+        return share("uneven", v, &o->uneven);
     case FLAG_FACTOR:
         return real("stepfactor", v, 1, &s->factor);
     case FLAG_SIZES:
@@ -349,9 +333,9 @@ static bool apply(struct bench_options *o, struct sweep *s, int flag, const char
 {
     switch (flag) {
     case FLAG_OP:
-        return ops(o, v);
+        return bench_parse_ops(o, v);
     case FLAG_TYPE:
-        return types(o, v);
+        return bench_parse_types(o, v);
     case FLAG_CHECK:
         return check(o, v);
     case FLAG_ROOT:
@@ -378,6 +362,11 @@ static bool apply(struct bench_options *o, struct sweep *s, int flag, const char
         return o->no_pin = true;
     case FLAG_ASYNC:
         return o->asynchronous = true;
+    case FLAG_OVERLAP:
+        return o->asynchronous = o->overlap = true;
+    case FLAG_COMPUTE:
+        o->asynchronous = o->overlap = true;
+        return real("compute", v, 0, &o->compute_s);
     case FLAG_CHILD:
         return child(o, v);
     default:
@@ -406,12 +395,14 @@ static bool fill_sweep(struct bench_options *o, const struct sweep *s)
     size_t size = s->least;
 
     if (s->most < s->least)
-        return complain("the largest size (%zu) is below the smallest (%zu)", s->most, s->least);
+        return bench_complain("the largest size (%zu) is below the smallest (%zu)", s->most,
+                              s->least);
     for (o->size_count = 0; size <= s->most; o->size_count++) {
         double next = s->step ? (double)size + (double)s->step : (double)size * s->factor;
 
         if (o->size_count == BENCH_SIZES)
-            return complain("the sweep has more than %d sizes; make its step larger", BENCH_SIZES);
+            return bench_complain("the sweep has more than %d sizes; make its step larger",
+                                  BENCH_SIZES);
         o->sizes[o->size_count] = size;
         if (next > (double)s->most)
             size = s->most + 1;
@@ -427,21 +418,58 @@ static bool launched(void)
     return getenv("RINGRED_RANK") || (getenv("RANK") && getenv("WORLD_SIZE"));
 }
 
+/* A barrier has no place, and is measured as out of place. */
+static bool settle_places(struct bench_options *o, const struct sweep *s)
+{
+    if (!s->place_given)
+        o->places = o->json ? BENCH_IN_PLACE : BENCH_IN_PLACE | BENCH_OUT_OF_PLACE;
+    if (o->row->in_place)
+        return true;
+    if (s->place_given && o->places == BENCH_IN_PLACE)
+        return bench_complain("%s cannot be done in place", o->row->name);
+    o->places = BENCH_OUT_OF_PLACE;
+    return true;
+}
+
+/* Pairs of type and operator that do not exist are mistakes, unless all were asked for. */
+static bool settle_pairs(const struct bench_options *o)
+{
+    if (!o->row->reduces || o->all_types || o->all_ops)
+        return true;
+    for (int t = 0; t < o->type_count; t++)
+        for (int k = 0; k < o->op_count; k++)
+            if (!bench_is_pair(o->types[t], o->ops[k]))
+                return bench_complain("there is no %s of %s (docs/NUMBERS.md)",
+                                      bench_op_name(o->ops[k]), bench_type_name(o->types[t]));
+    return true;
+}
+
+static bool settle_sizes(struct bench_options *o, const struct sweep *s)
+{
+    if (o->row->send == BENCH_NOTHING) {
+        o->sizes[0] = 0;
+        o->size_count = 1;
+        return true;
+    }
+    return o->size_count || fill_sweep(o, s);
+}
+
 static bool settle(struct bench_options *o, const struct sweep *s)
 {
     if (s->env && o->ranks)
-        return complain("--rendezvous env and --ranks contradict each other");
+        return bench_complain("--rendezvous env and --ranks contradict each other");
     if (s->threads || s->gpus)
         o->ranks = (s->threads ? s->threads : 1) * (s->gpus ? s->gpus : 1);
     if (!o->ranks && !s->env && !launched())
         o->ranks = 2;
     if (o->ranks > 4096)
-        return complain("%d ranks on one machine are too many", o->ranks);
-    if (!s->place_given)
-        o->places = o->json ? BENCH_IN_PLACE : BENCH_IN_PLACE | BENCH_OUT_OF_PLACE;
+        return bench_complain("%d ranks on one machine are too many", o->ranks);
     if (o->ranks && o->root >= o->ranks)
-        return complain("root %d is not one of %d ranks", o->root, o->ranks);
-    return o->size_count || fill_sweep(o, s);
+        return bench_complain("root %d is not one of %d ranks", o->root, o->ranks);
+    if (s->uneven_given && !o->row->uneven)
+        return bench_complain("--uneven is for the collectives with v at the end, not for %s",
+                              o->row->name);
+    return settle_places(o, s) && settle_pairs(o) && settle_sizes(o, s);
 }
 
 bool bench_parse(struct bench_options *o, int argc, char **argv, bool *help)
@@ -457,6 +485,7 @@ bool bench_parse(struct bench_options *o, int argc, char **argv, bool *help)
                                  .ops = { RINGRED_SUM },
                                  .type_count = 1,
                                  .op_count = 1,
+                                 .uneven = 0.5,
                                  .seconds = 0.1,
                                  .warmups = 5,
                                  .cycles = 1,
@@ -469,13 +498,17 @@ bool bench_parse(struct bench_options *o, int argc, char **argv, bool *help)
             return false;
     }
     if (optind + 1 != argc)
-        return complain(optind == argc ? "say what to measure: allreduce or broadcast"
-                                       : "one collective at a time, please");
-    if (!strcmp(argv[optind], "allreduce"))
-        o->collective = BENCH_ALLREDUCE;
-    else if (!strcmp(argv[optind], "broadcast"))
-        o->collective = BENCH_BROADCAST;
-    else
-        return complain("'%s' cannot be measured; there are allreduce and broadcast", argv[optind]);
+        return bench_complain(optind == argc ? "say what to measure, such as allreduce"
+                                             : "one collective at a time, please");
+    o->row = bench_row_of(argv[optind]);
+    if (!o->row) {
+        bench_complain("'%s' cannot be measured; there are", argv[optind]);
+        fprintf(stderr, "  ");
+        bench_list_collectives(stderr);
+        fprintf(stderr, "\n");
+        return false;
+    }
+    o->collective = bench_collective_of(o->row);
+    o->compute_s *= 1e-6;
     return settle(o, &s);
 }

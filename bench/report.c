@@ -9,9 +9,9 @@
 
 static double busbw_factor(const struct bench_rank *r)
 {
-    double n = r->size;
+    double n = r->size, crossings = r->options->row->crossings;
 
-    return r->options->collective == BENCH_ALLREDUCE ? 2 * (n - 1) / n : 1;
+    return crossings > 0 ? crossings * (n - 1) / n : 1;
 }
 
 /* bytes per microsecond are MB/s */
@@ -20,38 +20,74 @@ static double algbw_gbs(const struct bench_point *p, const struct bench_result *
     return x->median > 0 ? (double)p->bytes / x->median / 1e3 : 0;
 }
 
+/* nccl-tests says -1 where there is none. */
+static int root_of(const struct bench_options *o)
+{
+    return o->row->root == BENCH_NO_ROOT ? -1 : o->root;
+}
+
 static const char *memory_name(const struct bench_options *o)
 {
     return o->symmetric ? "symmetric" : "ordinary";
 }
 
+/* Columns of one place that not everybody asks for: their names and units. */
+static const char *more_names(const struct bench_options *o)
+{
+    return o->percentiles ? "      p10      p90      p99    worst" : "";
+}
+
+static const char *overlap_names(const struct bench_options *o)
+{
+    return o->overlap ? "   compute    beside hidden" : "";
+}
+
+static const char *overlap_units(const struct bench_options *o)
+{
+    return o->overlap ? "      (us)      (us)    (%)" : "";
+}
+
+static void head_of_columns(const struct bench_options *o)
+{
+    const char *more = more_names(o);
+
+    printf("#%48s", "");
+    if (o->row->send != BENCH_NOTHING && o->places & BENCH_OUT_OF_PLACE)
+        printf("   %-*s", 31 + (int)(strlen(more) + strlen(overlap_names(o))), "out-of-place");
+    if (o->row->send != BENCH_NOTHING && o->places & BENCH_IN_PLACE)
+        printf("   in-place");
+    printf("\n#%10s %12s %10s %6s %6s", "size", "count", "type", "redop", "root");
+    for (int i = BENCH_OUT_OF_PLACE; i <= BENCH_IN_PLACE; i++)
+        if (o->places & i)
+            printf(" %9s %7s %7s%s%s %6s", "time", "algbw", "busbw", more, overlap_names(o),
+                   "#wrong");
+    printf("\n#%10s %12s %10s %6s %6s", "(B)", "(elements)", "", "", "");
+    for (int i = BENCH_OUT_OF_PLACE; i <= BENCH_IN_PLACE; i++)
+        if (o->places & i)
+            printf(" %9s %7s %7s%*s%s %6s", "(us)", "(GB/s)", "(GB/s)", (int)strlen(more), "",
+                   overlap_units(o), "");
+    printf("\n");
+}
+
 static void head(const struct bench_rank *r)
 {
     const struct bench_options *o = r->options;
-    const char *more = o->percentiles ? "      p10      p90      p99    worst" : "";
     char host[64] = "";
 
     (void)gethostname(host, sizeof host - 1);
     printf("# libringred %s, %s, %d ranks, rank 0 on %s, transport %s, %s memory\n",
-           ringred_version(), o->collective == BENCH_ALLREDUCE ? "allreduce" : "broadcast", r->size,
-           host, o->transport, memory_name(o));
-    printf("# time: the median call of the slowest rank; %s\n#\n",
+           ringred_version(), o->row->name, r->size, host, o->transport, memory_name(o));
+    printf("# time: the median call of the slowest rank; %s\n",
            o->check ? "results are checked before and after the timed calls"
                     : "results are not checked");
-    printf("#%44s", "");
-    if (o->places & BENCH_OUT_OF_PLACE)
-        printf("   %-*s", 31 + (int)strlen(more), "out-of-place");
-    if (o->places & BENCH_IN_PLACE)
-        printf("   in-place");
-    printf("\n#%10s %12s %7s %6s %5s", "size", "count", "type", "redop", "root");
-    for (int i = BENCH_OUT_OF_PLACE; i <= BENCH_IN_PLACE; i++)
-        if (o->places & i)
-            printf(" %9s %7s %7s%s %6s", "time", "algbw", "busbw", more, "#wrong");
-    printf("\n#%10s %12s %7s %6s %5s", "(B)", "(elements)", "", "", "");
-    for (int i = BENCH_OUT_OF_PLACE; i <= BENCH_IN_PLACE; i++)
-        if (o->places & i)
-            printf(" %9s %7s %7s%*s %6s", "(us)", "(GB/s)", "(GB/s)", (int)strlen(more), "", "");
-    printf("\n");
+    if (o->row->uneven)
+        printf("# parts are %g to %g times as long as their mean, which is the count\n",
+               1 - o->uneven, 1 + o->uneven);
+    if (o->overlap)
+        printf("# compute: alone; beside: between start and wait; hidden: what that saves, of the "
+               "time\n");
+    printf("#\n");
+    head_of_columns(o);
     fflush(stdout);
 }
 
@@ -72,23 +108,36 @@ bool bench_report_open(struct bench_report *report, const struct bench_rank *r)
     return true;
 }
 
+static void json_overlap(FILE *out, const struct bench_result *x)
+{
+    fprintf(out, ",\"overlap\":{\"compute_us\":%.3f,\"both_us\":%.3f,\"hidden\":%.4f}", x->compute,
+            x->both, x->hidden);
+}
+
 static void json_row(struct bench_report *report, const struct bench_rank *r,
                      const struct bench_point *p, const struct bench_result *x, bool in_place)
 {
     const struct bench_options *o = r->options;
-    bool reduces = o->collective == BENCH_ALLREDUCE;
+    FILE *out = report->json;
 
-    fprintf(report->json,
-            "%s\n{\"collective\":\"%s\",\"bytes\":%zu,\"dtype\":\"%s\",\"op\":\"%s\",\"root\":%d,"
-            "\"ranks\":%d,\"transport\":\"%s\",\"memory\":\"%s\",\"in_place\":%s,\"iters\":%ld,"
-            "\"wrong\":%.0f,\"time_us\":{\"median\":%.3f,\"p10\":%.3f,\"p90\":%.3f,\"p99\":%.3f,"
-            "\"mean\":%.3f,\"max\":%.3f},\"algbw_gbs\":%.4f,\"busbw_gbs\":%.4f}",
-            report->rows++ ? "," : "", reduces ? "allreduce" : "broadcast", p->bytes,
-            bench_type_long(p->type), reduces ? bench_op_name(p->op) : "none",
-            reduces ? -1 : o->root, r->size, o->transport, memory_name(o),
-            in_place ? "true" : "false", x->calls, x->wrong < 0 ? 0 : x->wrong, x->median, x->p10,
-            x->p90, x->p99, x->mean, x->worst, algbw_gbs(p, x), algbw_gbs(p, x) * busbw_factor(r));
-    fflush(report->json);
+    fprintf(out,
+            "%s\n{\"collective\":\"%s\",\"bytes\":%zu,\"count\":%zu,\"dtype\":\"%s\","
+            "\"op\":\"%s\",\"root\":%d,\"ranks\":%d,\"transport\":\"%s\",\"memory\":\"%s\","
+            "\"in_place\":%s,\"iters\":%ld,\"wrong\":%.0f,",
+            report->rows++ ? "," : "", o->row->name, p->bytes, p->count, bench_type_long(p->type),
+            bench_op_name(p->op), root_of(o), r->size, o->transport, memory_name(o),
+            in_place ? "true" : "false", x->calls, x->wrong < 0 ? 0 : x->wrong);
+    if (o->row->uneven)
+        fprintf(out, "\"uneven\":%g,", o->uneven);
+    fprintf(out,
+            "\"time_us\":{\"median\":%.3f,\"p10\":%.3f,\"p90\":%.3f,\"p99\":%.3f,\"mean\":%.3f,"
+            "\"max\":%.3f},\"algbw_gbs\":%.4f,\"busbw_gbs\":%.4f",
+            x->median, x->p10, x->p90, x->p99, x->mean, x->worst, algbw_gbs(p, x),
+            algbw_gbs(p, x) * busbw_factor(r));
+    if (o->overlap)
+        json_overlap(out, x);
+    fprintf(out, "}");
+    fflush(out);
 }
 
 static void half_row(struct bench_report *report, const struct bench_rank *r,
@@ -99,6 +148,8 @@ static void half_row(struct bench_report *report, const struct bench_rank *r,
     printf(" %9.2f %7.2f %7.2f", x->median, algbw_gbs(p, x), busbw);
     if (r->options->percentiles)
         printf(" %8.2f %8.2f %8.2f %8.2f", x->p10, x->p90, x->p99, x->worst);
+    if (r->options->overlap)
+        printf(" %9.2f %9.2f %6.1f", x->compute, x->both, 100 * x->hidden);
     if (x->wrong < 0)
         printf(" %6s", "N/A");
     else
@@ -110,14 +161,25 @@ static void half_row(struct bench_report *report, const struct bench_rank *r,
         json_row(report, r, p, x, in_place);
 }
 
+void bench_report_skipped(const struct bench_options *o, int32_t type)
+{
+    int skipped = 0;
+
+    for (int k = 0; k < o->op_count; k++) {
+        if (bench_is_pair(type, o->ops[k]))
+            continue;
+        printf("%s%s", skipped++ ? ", " : "# left out, there is no ", bench_op_name(o->ops[k]));
+    }
+    if (skipped)
+        printf(" of %s\n", bench_type_name(type));
+}
+
 void bench_report_row(struct bench_report *report, const struct bench_rank *r,
                       const struct bench_point *p, const struct bench_result *out,
                       const struct bench_result *in)
 {
-    bool reduces = r->options->collective == BENCH_ALLREDUCE;
-
-    printf(" %10zu %12zu %7s %6s %5d", p->bytes, p->count, bench_type_name(p->type),
-           reduces ? bench_op_name(p->op) : "none", reduces ? -1 : r->options->root);
+    printf(" %10zu %12zu %10s %6s %6d", p->bytes, p->count, bench_type_name(p->type),
+           bench_op_name(p->op), root_of(r->options));
     if (out)
         half_row(report, r, p, out, false);
     if (in)

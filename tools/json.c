@@ -133,7 +133,7 @@ static int has_only_scalars(const char *list)
     return 1;
 }
 
-static void print_object(FILE *out, const char *object, const char *without, int indent);
+static void print_object(FILE *out, const char *object, const char *const *without, int indent);
 
 /* Each element begins with a dash, on the line of its first member. */
 static void print_array(FILE *out, const char *array, int indent)
@@ -165,10 +165,21 @@ static void print_member(FILE *out, const char *key, const char *value, int now,
     }
 }
 
-/* indent below 0: the first line has been indented already */
-static void print_object(FILE *out, const char *object, const char *without, int indent)
+/* Is the key in a list that ends with NULL, or is NULL? */
+static int is_one_of(const char *key, const char *const *list)
 {
     char name[64];
+
+    json_text(key, name, sizeof name);
+    for (; list && *list; list++)
+        if (!strcmp(name, *list))
+            return 1;
+    return 0;
+}
+
+/* indent below 0: the first line has been indented already */
+static void print_object(FILE *out, const char *object, const char *const *without, int indent)
+{
     int now = indent < 0 ? 0 : indent, then = indent < 0 ? -indent : indent;
 
     for (const char *key = json_first(object); key;) {
@@ -176,7 +187,7 @@ static void print_object(FILE *out, const char *object, const char *without, int
 
         if (!inner)
             return;
-        if (!without || strcmp(json_text(key, name, sizeof name), without))
+        if (!is_one_of(key, without))
             print_member(out, key, inner, now, then);
         now = then;
         key = json_after(inner);
@@ -199,7 +210,7 @@ void json_print(FILE *out, const char *value, int indent)
     }
 }
 
-void json_print_without(FILE *out, const char *object, const char *key)
+void json_print_without(FILE *out, const char *object, const char *const *keys)
 {
-    print_object(out, skip_space(object), key, 0);
+    print_object(out, skip_space(object), keys, 0);
 }

@@ -18,7 +18,7 @@ const char *json_text(const char *value, char *room, size_t bytes);
 const char *json_end(const char *value);
 /* Indented lines "key: value"; lists of plain values on one line. */
 void json_print(FILE *out, const char *value, int indent);
-/* The same for an object, less one of its members. */
-void json_print_without(FILE *out, const char *object, const char *key);
+/* The same for an object, less some of its members; the list of keys ends with NULL. */
+void json_print_without(FILE *out, const char *object, const char *const *keys);
 
 #endif

@@ -18,7 +18,7 @@
 #define SETTINGS_MOST 32
 
 struct request {
-    const char *only;       /* member of the description to show; NULL: all but the settings */
+    const char *only;       /* member of the description to show; NULL: all but long lists */
     const char *collective; /* NULL: no call is asked about */
     unsigned long long bytes;
     int ranks;
@@ -30,16 +30,21 @@ struct request {
 static void help(FILE *out)
 {
     fputs(
-        "usage: ringred-info [--settings | --launcher] [--json]\n"
+        "usage: ringred-info [--settings | --launcher | --algorithms] [--json]\n"
         "       ringred-info COLLECTIVE SIZE [--ranks N] [--set NAME=VALUE]... [--json]\n\n"
         "Without COLLECTIVE: this build, the transports that can be used here, and why others "
         "cannot.\n"
         "  --settings         every setting with its value, where that comes from, and its range\n"
         "  --launcher         what the environment says about this process's place in a job\n"
+        "  --algorithms       every plan: its rounds, bytes and needs, and how the setting "
+        "algorithm "
+        "names it\n"
         "With it: starts N ranks on this machine (2) and shows the plan that such a call would "
         "run.\n"
-        "  COLLECTIVE         allreduce, broadcast, barrier\n"
-        "  SIZE               bytes; 64K and 1M are understood\n"
+        "  COLLECTIVE         allreduce, reduce, broadcast, allgather, gather, reduce_scatter, "
+        "scatter, alltoall,\n"
+        "                     barrier\n"
+        "  SIZE               bytes of one part; 64K and 1M are understood\n"
         "  --set NAME=VALUE   a setting to try\n"
         "  --json             the library's own words\n",
         out);
@@ -98,8 +103,69 @@ static void show_settings(const char *settings)
     }
 }
 
+/* Bytes of the longest text that any element has under a key, and of the key itself. */
+static int width_of(const char *list, const char *key)
+{
+    size_t most = strlen(key);
+
+    for (const char *at = json_first(list); at; at = json_after(at)) {
+        char text[160];
+        size_t length = strlen(json_text(json_member(at, key), text, sizeof text));
+
+        most = length > most ? length : most;
+    }
+    return (int)most;
+}
+
+static bool is_true(const char *value)
+{
+    return value && *value == 't';
+}
+
+static void add_need(const char *text, int *said)
+{
+    if (*text)
+        printf("%s%s", (*said)++ ? "; " : "", text);
+}
+
+static void show_needs(const char *row)
+{
+    char more[160];
+    int said = 0;
+
+    add_need(is_true(json_member(row, "shared")) ? "one host" : "", &said);
+    add_need(is_true(json_member(row, "linked")) ? "links" : "", &said);
+    add_need(is_true(json_member(row, "tree")) ? "" : "numerics=fast", &said);
+    add_need(json_text(json_member(row, "needs"), more, sizeof more), &said);
+    printf("\n");
+}
+
+static void show_algorithms(const char *list)
+{
+    static const char *const columns[] = { "collective", "name", "rounds", "bytes" };
+
+    for (size_t i = 0; i < 4; i++)
+        printf("%-*s  ", width_of(list, columns[i]), columns[i]);
+    printf("needs\n");
+    for (const char *row = json_first(list); row; row = json_after(row)) {
+        for (size_t i = 0; i < 4; i++) {
+            char text[160];
+
+            json_text(json_member(row, columns[i]), text, sizeof text);
+            printf("%-*s  ", width_of(list, columns[i]), text);
+        }
+        show_needs(row);
+    }
+    printf("\nn ranks on h hosts; S: the bytes of one part. rounds: messages, or waits in shared "
+           "memory, "
+           "that follow\neach other. bytes: what the busiest rank sends over links or puts into "
+           "shared "
+           "memory.\n");
+}
+
 static void show(const struct request *r, const char *text)
 {
+    static const char *const long_ones[] = { "settings", "algorithms", NULL };
     const char *part = r->only ? json_member(text, r->only) : text;
 
     if (r->raw && !r->only)
@@ -108,10 +174,12 @@ static void show(const struct request *r, const char *text)
         printf("%.*s\n", (int)(json_end(part) - part), part);
     else if (r->only && !strcmp(r->only, "settings"))
         show_settings(part);
+    else if (r->only && !strcmp(r->only, "algorithms"))
+        show_algorithms(part);
     else if (r->only)
         json_print(stdout, part, 0);
     else
-        json_print_without(stdout, text, "settings");
+        json_print_without(stdout, text, long_ones);
 }
 
 static int show_library(const struct request *r)
@@ -241,20 +309,17 @@ static bool read_bytes(const char *text, unsigned long long *bytes)
 static bool parse(struct request *r, int argc, char **argv)
 {
     static const struct option flags[] = {
-        { "settings", no_argument, NULL, 's' },
-        { "launcher", no_argument, NULL, 'l' },
-        { "json", no_argument, NULL, 'j' },
-        { "ranks", required_argument, NULL, 'n' },
-        { "set", required_argument, NULL, 'S' },
-        { "help", no_argument, NULL, 'h' },
-        { 0 },
+        { "settings", no_argument, NULL, 's' },    { "launcher", no_argument, NULL, 'l' },
+        { "algorithms", no_argument, NULL, 'a' },  { "json", no_argument, NULL, 'j' },
+        { "ranks", required_argument, NULL, 'n' }, { "set", required_argument, NULL, 'S' },
+        { "help", no_argument, NULL, 'h' },        { 0 },
     };
     int flag;
 
     *r = (struct request){ .ranks = 2 };
     while ((flag = getopt_long(argc, argv, "n:h", flags, NULL)) != -1) {
-        if (flag == 's' || flag == 'l')
-            r->only = flag == 's' ? "settings" : "launcher";
+        if (flag == 's' || flag == 'l' || flag == 'a')
+            r->only = flag == 's' ? "settings" : flag == 'l' ? "launcher" : "algorithms";
         else if (flag == 'j')
             r->raw = true;
         else if (flag == 'n')
@@ -270,6 +335,8 @@ static bool parse(struct request *r, int argc, char **argv)
         return fprintf(stderr, "ringred-info: --ranks is 1 to %d\n", RANKS_MOST), false;
     if (optind == argc)
         return true;
+    for (char *c = argv[optind]; *c; c++) /* reduce-scatter will do */
+        *c = *c == '-' ? '_' : *c;
     r->collective = argv[optind];
     if (optind + 2 == argc && read_bytes(argv[optind + 1], &r->bytes))
         return true;

@@ -252,8 +252,9 @@ RINGRED_API int32_t ringred_test(ringred_request *request);
 
 RINGRED_API const char *ringred_version(void);       /* "0.1.0" */
 RINGRED_API int32_t ringred_abi_version(void);
-/* Build, CPU kernels, transports and why one is not usable, settings with their values, where each
- * came from, and the launcher that would be used: JSON text, as for ringred_comm_describe. */
+/* Build, CPU kernels, transports and why one is not usable, algorithms and what each costs, settings with
+ * their values, where each came from, and the launcher that would be used: JSON text, as for
+ * ringred_comm_describe. */
 RINGRED_API int64_t ringred_describe(char *text, size_t room);
 
 #ifdef __cplusplus

@@ -55,6 +55,10 @@ struct rr_algo_row {
     enum rr_collective what;
     bool tree;             /* evaluates the canonical tree */
     bool shared, linked;   /* needs all ranks on one host / links between ranks */
+    /* For people (ringred-info --algorithms), of n ranks on h hosts and S bytes of one part. Rounds: messages,
+     * or waits in shared memory, that follow each other. Bytes: what the busiest rank sends over links or
+     * puts into shared memory. Needs: what is not said above; NULL: nothing. */
+    const char *rounds, *bytes, *needs;
     /* root counts for rooted collectives only. 0, EINVAL (this layout cannot be done so), ENOMEM. */
     int (*build)(const struct rr_layout *layout, int me, int root, struct rr_plan **plan);
 };

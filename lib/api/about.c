@@ -49,6 +49,9 @@ int64_t ringred_describe(char *text, size_t room)
     rr_text_add(&t, "{\"name\":\"shm\",\"usable\":true},{\"name\":\"tcp\",\"usable\":true},"
                     "{\"name\":\"ofi\",\"usable\":false,\"why\":\"not in this release\"},"
                     "{\"name\":\"nccl\",\"usable\":false,\"why\":\"not in this release\"}],");
+    rr_text_add(&t, "\"algorithms\":");
+    rr_algorithms_describe(&t);
+    rr_text_add(&t, ",");
     if (rr_settings_load(&settings, NULL, &why) < 0) {
         rr_text_add(&t, "\"error\":");
         rr_text_add_json(&t, why.text);

@@ -145,5 +145,7 @@ int rr_wait_turn(ringred_comm *comm, struct rr_waiter *w, struct rr_run *run, in
 int rr_wait_poll(ringred_comm *comm, const struct rr_run *run, ringred_error *why);
 int64_t rr_comm_describe(ringred_comm *comm, const char *collective, uint64_t bytes, char *text,
                          size_t room);
+/* Every lane and plan there is, for any communicator. */
+void rr_algorithms_describe(struct rr_text *t);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a communicator is made of, as JSON. */
+/* What a communicator is made of, and what there is to choose from, as JSON. */
 #include "core/core.h"
 
 #include <string.h>
@@ -67,4 +67,35 @@ int64_t rr_comm_describe(ringred_comm *c, const char *collective, uint64_t bytes
         describe_call(c, collective, bytes, &t);
     rr_text_add(&t, "}");
     return (int64_t)t.used;
+}
+
+/* Those that are no plans (docs/ARCHITECTURE.md), in the words of the table. */
+static const struct rr_algo_row lanes[] = {
+    { "tiny", RR_ALLREDUCE, true, true, false, "1", "S", "at most 64 ranks, and 2 KiB", NULL },
+    { "last", RR_ALLREDUCE, true, true, false, "1", "S", "at most 64 ranks, and a quarter of the stage", NULL },
+};
+
+static void describe_row(const struct rr_algo_row *row, struct rr_text *t)
+{
+    rr_text_add(t, "{\"name\":\"%s\",\"collective\":\"%s\",\"rounds\":\"%s\",\"bytes\":\"%s\",", row->name,
+                rr_collective_name(row->what), row->rounds, row->bytes);
+    rr_text_add(t, "\"tree\":%s,\"shared\":%s,\"linked\":%s,\"needs\":\"%s\"}", row->tree ? "true" : "false",
+                row->shared ? "true" : "false", row->linked ? "true" : "false", row->needs ? row->needs : "");
+}
+
+void rr_algorithms_describe(struct rr_text *t)
+{
+    rr_text_add(t, "[");
+    for (size_t i = 0; i < sizeof lanes / sizeof *lanes; i++) {
+        describe_row(&lanes[i], t);
+        rr_text_add(t, ",");
+    }
+    for (int what = 1, listed = 0; what < RR_COLLECTIVES; what++)
+        for (int algo = 0; algo < RR_ALGOS; algo++) {
+            if (rr_algo_table[algo].what != (enum rr_collective)what)
+                continue;
+            rr_text_add(t, "%s", listed++ ? "," : "");
+            describe_row(&rr_algo_table[algo], t);
+        }
+    rr_text_add(t, "]");
 }

@@ -271,6 +271,8 @@ static void test_table_names_every_algorithm(void **state)
     for (int a = 0; a < RR_ALGOS; a++) {
         assert_non_null(rr_algo_table[a].name);
         assert_non_null(rr_algo_table[a].build);
+        assert_non_null(rr_algo_table[a].rounds);
+        assert_non_null(rr_algo_table[a].bytes);
         for (int b = 0; b < a; b++)
             assert_string_not_equal(rr_algo_table[a].name, rr_algo_table[b].name);
     }

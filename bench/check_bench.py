@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Does ringred-bench measure every collective, count as nccl-tests does, and refuse what is wrong in words?
+
+    check_bench.py RINGRED_BENCH
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+RANKS = 3
+BYTES = 12000
+ALLREDUCE, PARTS, WHOLE = 2 * (RANKS - 1) / RANKS, (RANKS - 1) / RANKS, 1.0
+# collective: its busbw over its algbw, and how many parts its longer buffer has
+COLLECTIVES = {
+    "allreduce": (ALLREDUCE, 1), "reduce": (WHOLE, 1), "broadcast": (WHOLE, 1),
+    "allgather": (PARTS, RANKS), "gather": (PARTS, RANKS), "scatter": (PARTS, RANKS),
+    "reduce_scatter": (PARTS, RANKS), "alltoall": (PARTS, RANKS), "allgatherv": (PARTS, RANKS),
+    "gatherv": (PARTS, RANKS), "scatterv": (PARTS, RANKS), "reduce_scatterv": (PARTS, RANKS),
+    "alltoallv": (PARTS, RANKS),
+}
+REFUSED = [
+    (["sing"], "'sing' cannot be measured"),
+    (["allreduce", "-d", "float,banana"], "type 'banana' is not known"),
+    (["allreduce", "-o", "median"], "operator 'median' is not known"),
+    (["allreduce", "-d", "float,int8", "-o", "sum,band"], "no band of float"),
+    (["allreduce", "-d", "bytes"], "no sum of bytes"),
+    (["alltoallv", "--place", "in"], "cannot be done in place"),
+    (["alltoall", "--uneven", "0.5"], "collectives with v"),
+    (["gatherv", "--uneven", "1.5"], "from 0 to 1"),
+    (["reduce", "--ranks", "2", "--root", "2"], "not one of 2 ranks"),
+]
+
+
+def bench(program, *arguments):
+    """Exit status, both outputs, and the results of a run."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "results.json")
+        ran = subprocess.run([program, *arguments, "--json", path], capture_output=True, text=True, timeout=60)
+        results = json.load(open(path))["results"] if ran.returncode == 0 else []
+    return ran.returncode, ran.stdout + ran.stderr, results
+
+
+def check(claim, *what):
+    if not claim:
+        print("wrong:", *what)
+        sys.exit(1)
+
+
+def measures_every_collective(program):
+    for name, (factor, parts) in COLLECTIVES.items():
+        status, text, rows = bench(program, name, "--ranks", str(RANKS), "--sizes", str(BYTES), "--root", "1",
+                                   "--place", "out" if name == "alltoallv" else "both", "-n", "3")
+        check(status == 0, name, text)
+        check(len(rows) == (1 if name == "alltoallv" else 2), name, rows)
+        for row in rows:
+            check(row["collective"] == name and row["wrong"] == 0 and row["dtype"] == "float32", row)
+            check(row["op"] == ("sum" if "reduce" in name else "none"), row)
+            check(row["bytes"] == BYTES and row["count"] == BYTES // 4 // parts, row)
+            check(abs(row["algbw_gbs"] * factor - row["busbw_gbs"]) < 1e-3, row)
+
+
+def measures_a_barrier(program):
+    status, text, rows = bench(program, "barrier", "--ranks", str(RANKS), "-n", "3")
+    check(status == 0 and len(rows) == 1 and rows[0]["bytes"] == 0 and rows[0]["wrong"] == 0, text, rows)
+
+
+def takes_other_spellings(program):
+    for name in ("reduce-scatter", "all_gather"):
+        status, text, rows = bench(program, name, "--ranks", "2", "--transport", "tcp", "--sizes", "1K",
+                                   "-n", "2", "-d", "double,float")
+        check(status == 0 and [r["dtype"] for r in rows] == ["float64", "float32"], text)
+
+
+def overlaps(program):
+    status, text, rows = bench(program, "allreduce", "--ranks", "2", "--sizes", "64K", "-n", "4", "--compute", "50")
+    check(status == 0 and 0 <= rows[0]["overlap"]["hidden"] <= 1 and rows[0]["overlap"]["compute_us"] > 0, text)
+
+
+def refuses_in_words(program):
+    for arguments, words in REFUSED:
+        status, text, _ = bench(program, *arguments)
+        check(status == 2 and words in text, arguments, status, text)
+
+
+def main():
+    for test in (measures_every_collective, measures_a_barrier, takes_other_spellings, overlaps, refuses_in_words):
+        test(sys.argv[1])
+    print("ringred-bench measures %d collectives, and refuses what it cannot" % (len(COLLECTIVES) + 1))
+
+
+if __name__ == "__main__":
+    main()
