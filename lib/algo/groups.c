@@ -44,7 +44,7 @@ int rr_alone(const char *name, struct rr_plan **plan)
         return RINGRED_ENOMEM;
 
     struct rr_span out = rr_span_whole(RR_OUT, 0);
-    rr_add_copy(b, rr_span_whole(RR_IN, 0), &out, 1, 0);
+    rr_add_copy(b, rr_span_whole(RR_IN, 0), &out, 1, RR_DIVIDE);
     return rr_plan_finish(b, plan);
 }
 

@@ -129,7 +129,7 @@ static void run_copy(const struct rr_engine *e, const struct rr_run *r, const st
         ((step->flags & RR_PRIVATE_OUT) && r->out_window) ||
         ((step->flags & RR_IN_PLACE) && !r->in_place) || !bytes)
         return;
-    if ((step->flags & RR_DIVIDE) && r->divisor > 1) {
+    if ((step->flags & RR_DIVIDE) && r->reduce) { /* one rank's sum: a NaN, a truth value become the canonical one */
         run_reduce(e, r, step, segment);
         return;
     }

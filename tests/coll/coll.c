@@ -161,11 +161,10 @@ static double tolerance_of(const struct numbers_job *job)
     return job->ranks * job->ranks * 512 * (job->type == RINGRED_FLOAT32 ? 1.2e-7 : 2.3e-16);
 }
 
-/* One rank's sum is its input; what NaNs look like then is not promised. */
 static long compare(const struct coll_call *c, const void *got, const void *want, size_t n, char *text,
                     size_t room)
 {
-    if (c->exact && c->job.ranks > 1)
+    if (c->exact)
         return numbers_differ(got, want, c->job.type, n, text, room);
     return numbers_stray(got, want, c->job.type, n, c->exact ? 0 : tolerance_of(&c->job), text, room);
 }
