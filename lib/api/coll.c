@@ -7,7 +7,7 @@ static int check_vectors(ringred_comm *c, const char *name, const void *send, co
 {
     size_t bytes = rr_type_bytes(type);
 
-    if (RR_UNLIKELY(!bytes))
+    if (RR_UNLIKELY(!bytes || type > RINGRED_FLOAT64)) /* the others are not plumbed through yet */
         return rr_comm_refuse(c, RINGRED_EINVAL,
                               "%s: %d is not an element type (float32 is %d, float64 is %d)", name, type,
                               RINGRED_FLOAT32, RINGRED_FLOAT64);

@@ -65,6 +65,12 @@ static void extra_init(struct extra *e, uint32_t divisor)
     e->by = e->scale == MULTIPLY ? 1.0 / divisor : divisor;
 }
 
+/* Nothing but a divisor is asked for beyond the sum. */
+static inline bool is_plain(const struct rr_reduce *r)
+{
+    return !r->weight && r->scale == 0;
+}
+
 #endif
 
 /* The addresses of one pass. */
