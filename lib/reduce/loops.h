@@ -213,155 +213,177 @@ FLOAT(float64, double, uint64_t, RR_NAN_FLOAT64)
 COMPLEX(complex64, float32, float)
 COMPLEX(complex128, float64, double)
 
-/* ---- floats of 8 and 16 bits ---- */
+/* ---- bfloat16 and float8: their bits come and go as the lowest ones of a uint32_t ---- */
 
-static inline float widen_bfloat16(uint16_t x)
+static inline float widen_bfloat16(uint32_t x)
 {
-    return of_bits_float32((uint32_t)x << 16);
+    return of_bits_float32(x << 16);
 }
 
-static inline uint16_t narrow_bfloat16(float x)
+/* The upper half is the bfloat16. */
+static inline uint32_t near_bfloat16(float x)
 {
-    const uint32_t bits = bits_float32(x), near = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    const uint32_t bits = bits_float32(x);
 
-    return (uint16_t)(x == x ? near : RR_NAN_BFLOAT16);
+    return x == x ? bits + 0x7fff + (bits >> 16 & 1) : RR_NAN_FLOAT32;
+}
+
+static inline uint32_t narrow_bfloat16(float x)
+{
+    return near_bfloat16(x) >> 16;
 }
 
 /* size, the bits without the sign, is a float32 that is too small by a power of two (of denormals,
  * too); from `over` on it is none. */
-static inline float widen(uint32_t size, uint32_t sign, int mantissa, float power, uint32_t over)
+static inline float widen(uint32_t size, uint32_t sign, int mantissa, float power, int32_t over)
 {
     const uint32_t moved = size << (23 - mantissa);
     const uint32_t bits = bits_float32(of_bits_float32(moved) * power);
 
-    return of_bits_float32((size >= over ? moved | 0x7f800000 : bits) | sign);
+    return of_bits_float32(((int32_t)size >= over ? moved | 0x7f800000 : bits) | sign);
 }
 
 /* The bits without the sign, rounded to nearest even, of |x| with its bits in size. Below the smallest
  * normal number, adding a number with the same last place rounds. `most` is beyond the largest. */
-static inline uint32_t narrow(uint32_t size, int mantissa, int bias, uint32_t most)
+static inline uint32_t narrow(int32_t size, int mantissa, int bias, int32_t most)
 {
     const int drop = 23 - mantissa;
-    const uint32_t small = (uint32_t)(128 - bias) << 23, base = (uint32_t)(127 - bias) << 23;
-    const uint32_t last = (uint32_t)(127 + 1 - bias + drop) << 23; /* its last place is that of denormals */
-    const uint32_t held = size < most ? size : most;
-    const uint32_t normal = (held - base + (1u << (drop - 1)) - 1 + (held >> drop & 1)) >> drop;
-    const uint32_t denormal = bits_float32(of_bits_float32(held) + of_bits_float32(last)) - last;
+    const int32_t small = (128 - bias) << 23, base = (127 - bias) << 23;
+    const int32_t last = (128 - bias + drop) << 23; /* its last place is that of denormals */
+    const int32_t held = size < most ? size : most;
+    const int32_t normal = (held + ((1 << (drop - 1)) - 1 - base) + (held >> drop & 1)) >> drop;
+    const uint32_t denormal = bits_float32(of_bits_float32((uint32_t)held) + of_bits_float32((uint32_t)last));
 
-    return held < small ? denormal : normal;
+    return held < small ? denormal - (uint32_t)last : (uint32_t)normal;
 }
 
-static inline float widen_float16(uint16_t x)
+static inline float widen_float8_e5m2(uint32_t x)
 {
-    return widen(x & 0x7fffu, (x & 0x8000u) << 16, 10, 0x1p112f, 0x7c00);
+    return widen(x & 0x7f, (x & 0x80) << 24, 2, 0x1p112f, 0x7c);
 }
 
-static inline uint16_t narrow_float16(float x)
-{
-    const uint32_t bits = bits_float32(x), near = narrow(bits & 0x7fffffff, 10, 15, 0x47800000);
-
-    return (uint16_t)(x == x ? near | (bits >> 16 & 0x8000) : RR_NAN_FLOAT16);
-}
-
-static inline float widen_float8_e5m2(uint8_t x)
-{
-    return widen(x & 0x7fu, (x & 0x80u) << 24, 2, 0x1p112f, 0x7c);
-}
-
-static inline uint8_t narrow_float8_e5m2(float x)
+static inline uint32_t narrow_float8_e5m2(float x)
 {
     const uint32_t bits = bits_float32(x), near = narrow(bits & 0x7fffffff, 2, 15, 0x47800000);
 
-    return (uint8_t)(x == x ? near | (bits >> 24 & 0x80) : RR_NAN_E5M2);
+    return x == x ? near | (bits >> 24 & 0x80) : RR_NAN_E5M2;
 }
 
-static inline float widen_float8_e4m3fn(uint8_t x)
+static inline float widen_float8_e4m3fn(uint32_t x)
 {
-    return widen(x & 0x7fu, (x & 0x80u) << 24, 3, 0x1p120f, 0x7f);
+    return widen(x & 0x7f, (x & 0x80) << 24, 3, 0x1p120f, 0x7f);
 }
 
-static inline uint8_t narrow_float8_e4m3fn(float x)
+static inline uint32_t narrow_float8_e4m3fn(float x)
 {
     const uint32_t bits = bits_float32(x), near = narrow(bits & 0x7fffffff, 3, 7, 0x44000000);
 
-    return (uint8_t)(near < RR_NAN_E4M3FN ? near | (bits >> 24 & 0x80) : RR_NAN_E4M3FN);
+    return (int32_t)near < (int32_t)RR_NAN_E4M3FN ? near | (bits >> 24 & 0x80) : RR_NAN_E4M3FN;
 }
+
+/* Sums take words of two or four elements, which stay in their lanes: nothing is shuffled. */
+#define BYTE(type, j, word) widen_##type((word) >> 8 * (j) & 0xff)
+#define LOW(word) of_bits_float32((word) << 16)
+#define HIGH(word) of_bits_float32((word) & 0xffff0000)
+#define BYTE_TREE2(type, j) (BYTE(type, j, s0[i]) + BYTE(type, j, s1[i]))
+#define BYTE_TREE3(type, j) (BYTE_TREE2(type, j) + BYTE(type, j, s2[i]))
+#define BYTE_TREE4(type, j) (BYTE_TREE2(type, j) + (BYTE(type, j, s2[i]) + BYTE(type, j, s3[i])))
+#define HALF_TREE2(part) (part(s0[i]) + part(s1[i]))
+#define HALF_TREE3(part) (HALF_TREE2(part) + part(s2[i]))
+#define HALF_TREE4(part) (HALF_TREE2(part) + (part(s2[i]) + part(s3[i])))
+#define BYTE_SUM(k, type, j) narrow_##type(BYTE_TREE##k(type, j) * by) << 8 * (j)
+#define BYTES_SUM(k, type) BYTE_SUM(k, type, 0) | BYTE_SUM(k, type, 1) | BYTE_SUM(k, type, 2) | BYTE_SUM(k, type, 3)
+#define HALVES_SUM(k, type) \
+    narrow_##type(HALF_TREE##k(LOW) * by) | (near_##type(HALF_TREE##k(HIGH) * by) & 0xffff0000)
 
 /* The tree over k sources, times a factor, of which 1 changes nothing. */
-#define NARROW_SUM(k, type, word)                                                                \
+#define NARROW_SUM(k, type, bytes, words)                                                        \
+    static void words##k##_##type(void *to, const void *const *from, size_t n, float by)         \
+    {                                                                                            \
+        any_uint32 *t = to;                                                                      \
+        const any_uint32 *s0 = from[0], *s1 = from[1], *s2 = from[k < 3 ? 0 : 2],                \
+                         *s3 = from[k < 4 ? 0 : 3];                                              \
+        (void)s2, (void)s3;                                                                      \
+        EACH t[i] = words(k, type);                                                              \
+    }                                                                                            \
     static void sum##k##_##type(void *to, const void *const *from, size_t n, double factor)      \
     {                                                                                            \
-        any_##word *t = to;                                                                      \
-        const any_##word *s0 = from[0], *s1 = from[1], *s2 = from[k < 3 ? 0 : 2],                \
-                         *s3 = from[k < 4 ? 0 : 3];                                              \
-        const float by = (float)factor;                                                          \
-        (void)s2, (void)s3;                                                                      \
-        EACH t[i] = narrow_##type(NARROW_TREE(k, widen_##type) * by);                            \
+        const size_t rest = n * bytes % 4, whole = n * bytes - rest;                             \
+        uint32_t part[k] = { 0 }, sum;                                                           \
+        const void *last[k];                                                                     \
+        words##k##_##type(to, from, whole / 4, (float)factor);                                   \
+        for (int j = 0; j < k; j++) {                                                            \
+            memcpy(&part[j], (const char *)from[j] + whole, rest);                               \
+            last[j] = &part[j];                                                                  \
+        }                                                                                        \
+        words##k##_##type(&sum, last, rest > 0, (float)factor);                                  \
+        memcpy((char *)to + whole, &sum, rest);                                                  \
     }
-#define NARROW_TREE(k, widen) NARROW_TREE##k(widen)
-#define NARROW_TREE2(w) (w(s0[i]) + w(s1[i]))
-#define NARROW_TREE3(w) (NARROW_TREE2(w) + w(s2[i]))
-#define NARROW_TREE4(w) (NARROW_TREE2(w) + (w(s2[i]) + w(s3[i])))
-
-#define NARROW_OP(name, type, word)                                                              \
-    static inline word##_t name##_narrow_##type(word##_t a, word##_t b)                          \
+#define NARROW(type, word, bytes, words)                                                         \
+    static inline word##_t narrow_one_##type(float x)                                            \
     {                                                                                            \
-        return narrow_##type(name##_one_float32(widen_##type(a), widen_##type(b)));              \
+        return (word##_t)narrow_##type(x);                                                       \
     }                                                                                            \
-    TWO(name##_pair_##type, word, name##_narrow_##type)
-#define NARROW(type, word)                                                                       \
     ONE(load_##type, float32, word, widen_##type)                                                \
-    ONE(store_##type, word, float32, narrow_##type)                                              \
-    NARROW_SUM(2, type, word)                                                                    \
-    NARROW_SUM(3, type, word)                                                                    \
-    NARROW_SUM(4, type, word)                                                                    \
-    NARROW_OP(prod, type, word)                                                                  \
-    NARROW_OP(min, type, word)                                                                   \
-    NARROW_OP(max, type, word)
+    ONE(store_##type, word, float32, narrow_one_##type)                                          \
+    NARROW_SUM(2, type, bytes, words)                                                            \
+    NARROW_SUM(3, type, bytes, words)                                                            \
+    NARROW_SUM(4, type, bytes, words)
 
-NARROW(float16, uint16)
-NARROW(bfloat16, uint16)
-NARROW(float8_e4m3fn, uint8)
-NARROW(float8_e5m2, uint8)
+NARROW(bfloat16, uint16, 2, HALVES_SUM)
+NARROW(float8_e4m3fn, uint8, 1, BYTES_SUM)
+NARROW(float8_e5m2, uint8, 1, BYTES_SUM)
 
-/* ---- float16 sums and conversions by the hardware; what is left over, as above ---- */
+/* ---- float16: the hardware converts whole vectors, of which the last is filled up with zeros ---- */
 
-#define HALF_SUM(k)                                                                              \
-    static void half_sum##k(void *to, const void *const *from, size_t n, double factor)          \
+#define FLOAT16(j) half_load(s[j])
+#define FLOAT16_TREE2 add_f(FLOAT16(0), FLOAT16(1))
+#define FLOAT16_TREE3 add_f(FLOAT16_TREE2, FLOAT16(2))
+#define FLOAT16_TREE4 add_f(FLOAT16_TREE2, add_f(FLOAT16(2), FLOAT16(3)))
+#define FLOAT16_SUM(k)                                                                           \
+    static void sum##k##_float16(void *to, const void *const *from, size_t n, double factor)     \
     {                                                                                            \
-        const HALF_VECTOR by = fill_f((float)factor);                                       \
-        const void *s[k];                                                                        \
-        size_t i = 0;                                                                            \
-        for (; n - i >= HALF_LANES; i += HALF_LANES)                                             \
-            half_store((char *)to + 2 * i, quiet_f(mul_f(HALF_TREE##k, by)));                    \
+        const HALF_VECTOR by = fill_f((float)factor);                                            \
+        char last[k][2 * HALF_LANES] = { { 0 } }, *t = to;                                       \
+        const char *s[k];                                                                        \
         for (int j = 0; j < k; j++)                                                              \
-            s[j] = (const char *)from[j] + 2 * i;                                                \
-        sum##k##_float16((char *)to + 2 * i, s, n - i, factor);                                  \
+            s[j] = from[j];                                                                      \
+        for (; n >= HALF_LANES; n -= HALF_LANES, t += 2 * HALF_LANES) {                          \
+            half_store(t, quiet_f(mul_f(FLOAT16_TREE##k, by)));                                  \
+            for (int j = 0; j < k; j++)                                                          \
+                s[j] += 2 * HALF_LANES;                                                          \
+        }                                                                                        \
+        for (int j = 0; j < k; j++)                                                              \
+            s[j] = memcpy(last[j], s[j], 2 * n);                                                 \
+        half_store(last[0], quiet_f(mul_f(FLOAT16_TREE##k, by)));                                \
+        memcpy(t, last[0], 2 * n);                                                               \
     }
-#define HALF(j) half_load((const char *)from[j] + 2 * i)
-#define HALF_TREE2 add_f(HALF(0), HALF(1))
-#define HALF_TREE3 add_f(HALF_TREE2, HALF(2))
-#define HALF_TREE4 add_f(HALF_TREE2, add_f(HALF(2), HALF(3)))
-HALF_SUM(2)
-HALF_SUM(3)
-HALF_SUM(4)
+FLOAT16_SUM(2)
+FLOAT16_SUM(3)
+FLOAT16_SUM(4)
 
-static void half_loads(void *to, const void *from, size_t n)
+static void load_float16(void *to, const void *from, size_t n)
 {
-    size_t i = 0;
+    char last[2 * HALF_LANES] = { 0 }, wide[4 * HALF_LANES], *t = to;
+    const char *f = from;
 
-    for (; n - i >= HALF_LANES; i += HALF_LANES)
-        store_f((char *)to + 4 * i, half_load((const char *)from + 2 * i));
-    load_float16((char *)to + 4 * i, (const char *)from + 2 * i, n - i);
+    for (; n >= HALF_LANES; n -= HALF_LANES, t += 4 * HALF_LANES, f += 2 * HALF_LANES)
+        store_f(t, half_load(f));
+    memcpy(last, f, 2 * n);
+    store_f(wide, half_load(last));
+    memcpy(t, wide, 4 * n);
 }
 
-static void half_stores(void *to, const void *from, size_t n)
+static void store_float16(void *to, const void *from, size_t n)
 {
-    size_t i = 0;
+    char last[4 * HALF_LANES] = { 0 }, *t = to;
+    const char *f = from;
 
-    for (; n - i >= HALF_LANES; i += HALF_LANES)
-        half_store((char *)to + 2 * i, quiet_f(load_f((const char *)from + 4 * i)));
-    store_float16((char *)to + 2 * i, (const char *)from + 4 * i, n - i);
+    for (; n >= HALF_LANES; n -= HALF_LANES, t += 2 * HALF_LANES, f += 4 * HALF_LANES)
+        half_store(t, quiet_f(load_f(f)));
+    memcpy(last, f, 4 * n);
+    half_store(last, quiet_f(load_f(last)));
+    memcpy(t, last, 2 * n);
 }
 
 /* ---- the table: operators in their order, sum avg prod min max band bor bxor land lor lxor ---- */
@@ -369,7 +391,6 @@ static void half_stores(void *to, const void *from, size_t n)
 #define FLOAT_OPS(type) { sum_##type, sum_##type, prod_##type, min_##type, max_##type }
 #define FLOAT_PAIRS(type) \
     { sum_pair_##type, sum_pair_##type, prod_pair_##type, min_pair_##type, max_pair_##type }
-#define NARROW_PAIRS(type) { NULL, NULL, prod_pair_##type, min_pair_##type, max_pair_##type }
 #define INTEGER_OPS(type, word)                                                              \
     {                                                                                        \
         sum_##word, sum_##word, prod_##word, min_##type, max_##type, band_##word, bor_##word, \
@@ -393,13 +414,13 @@ static void half_stores(void *to, const void *from, size_t n)
 
 #define LOOPS(sum_of_float32, sum_of_float64)                                                    \
     {                                                                                            \
-        .load = { [RINGRED_FLOAT16] = half_loads,                                                \
+        .load = { [RINGRED_FLOAT16] = load_float16,                                                \
                   [RINGRED_BFLOAT16] = load_bfloat16,                                            \
                   [RINGRED_FLOAT8_E4M3FN] = load_float8_e4m3fn,                                  \
                   [RINGRED_FLOAT8_E5M2] = load_float8_e5m2 },                                    \
         .store = { [RINGRED_FLOAT32] = settle_float32,                                           \
                    [RINGRED_FLOAT64] = settle_float64,                                           \
-                   [RINGRED_FLOAT16] = half_stores,                                              \
+                   [RINGRED_FLOAT16] = store_float16,                                              \
                    [RINGRED_BFLOAT16] = store_bfloat16,                                          \
                    [RINGRED_FLOAT8_E4M3FN] = store_float8_e4m3fn,                                \
                    [RINGRED_FLOAT8_E5M2] = store_float8_e5m2,                                    \
@@ -424,12 +445,8 @@ static void half_stores(void *to, const void *from, size_t n)
                  INTEGERS },                                                                     \
         .pair = { [RINGRED_FLOAT32] = FLOAT_PAIRS(float32),                                      \
                   [RINGRED_FLOAT64] = FLOAT_PAIRS(float64),                                      \
-                  [RINGRED_FLOAT16] = NARROW_PAIRS(float16),                                     \
-                  [RINGRED_BFLOAT16] = NARROW_PAIRS(bfloat16),                                   \
-                  [RINGRED_FLOAT8_E4M3FN] = NARROW_PAIRS(float8_e4m3fn),                         \
-                  [RINGRED_FLOAT8_E5M2] = NARROW_PAIRS(float8_e5m2),                             \
                   INTEGERS },                                                                    \
-        .sum = { [RINGRED_FLOAT16] = { half_sum2, half_sum3, half_sum4 },                        \
+        .sum = { [RINGRED_FLOAT16] = { sum2_float16, sum3_float16, sum4_float16 },                        \
                  [RINGRED_BFLOAT16] = { sum2_bfloat16, sum3_bfloat16, sum4_bfloat16 },           \
                  [RINGRED_FLOAT8_E4M3FN] = { sum2_float8_e4m3fn, sum3_float8_e4m3fn,             \
                                              sum4_float8_e4m3fn },                               \
