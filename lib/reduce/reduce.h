@@ -25,16 +25,17 @@
 #define RR_TYPES (RINGRED_BYTES + 1)
 #define RR_OPS (RINGRED_LXOR - RINGRED_SUM + 1)
 
-/* Zero in what comes after count: none of it. */
+/* Zero in what comes after divisor, but for count: none of it. */
 struct rr_reduce {
     int type, op;              /* those that the kernel was asked for; AVG is SUM with a divisor */
     int sources, destinations; /* at least one of each */
     uint32_t divisor;          /* 1: no division. More with SUM and AVG alone, and never of bool */
-    size_t count;
     /* Floats of 8 and 16 bits: these arrays hold float32, so that partial results travel unrounded.
      * With other types they say nothing. */
     bool wide_sources, wide_destinations;
-    /* SUM and AVG of floats and complex numbers: */
+    size_t count;
+    /* SUM and AVG of floats and complex numbers. Together and aligned, since kernels read them at
+     * once, when the caller has hardly written them. */
     const float *weight;       /* a factor for each source */
     double scale;              /* rounded to the type of the accumulator (float32 or float64) */
 };

@@ -9,8 +9,6 @@
 #include <math.h>
 #include <string.h>
 
-#define ALWAYS static inline __attribute__((always_inline))
-
 /* What one element is accumulated in. Integers are extended to 64 bits; bool is 0 or 1. */
 struct number {
     union {
@@ -116,7 +114,7 @@ static uint64_t wrap(int type, uint64_t u)
     return u << unused >> unused;
 }
 
-ALWAYS struct number load(int type, bool wide, const void *array, size_t i)
+static struct number load(int type, bool wide, const void *array, size_t i)
 {
     const size_t bytes = rr_type_bytes(type);
     const char *at = (const char *)array + i * (wide ? sizeof(float) : bytes);
@@ -144,7 +142,7 @@ ALWAYS struct number load(int type, bool wide, const void *array, size_t i)
     return x;
 }
 
-static void store_float(void *at, float x)
+static void store_float32(void *at, float x)
 {
     uint32_t bits = RR_NAN_FLOAT32;
 
@@ -153,7 +151,7 @@ static void store_float(void *at, float x)
     memcpy(at, &bits, sizeof bits);
 }
 
-static void store_double(void *at, double x)
+static void store_float64(void *at, double x)
 {
     uint64_t bits = RR_NAN_FLOAT64;
 
@@ -162,7 +160,7 @@ static void store_double(void *at, double x)
     memcpy(at, &bits, sizeof bits);
 }
 
-ALWAYS void store(int type, bool wide, void *array, size_t i, struct number x)
+static void store(int type, bool wide, void *array, size_t i, struct number x)
 {
     const size_t bytes = rr_type_bytes(type);
     char *at = (char *)array + i * (wide ? sizeof(float) : bytes);
@@ -174,13 +172,13 @@ ALWAYS void store(int type, bool wide, void *array, size_t i, struct number x)
     } else if (is_integer(type)) {
         memcpy(at, &x.re.u, bytes);
     } else if (is_double(type)) {
-        store_double(at, x.re.d);
+        store_float64(at, x.re.d);
         if (is_complex(type))
-            store_double(at + 8, x.im.d);
+            store_float64(at + 8, x.im.d);
     } else {
-        store_float(at, x.re.f);
+        store_float32(at, x.re.f);
         if (is_complex(type))
-            store_float(at + 4, x.im.f);
+            store_float32(at + 4, x.im.f);
     }
 }
 
@@ -202,7 +200,7 @@ static double greater(double a, double b)
     return isnan(a) || is_less(b, a) ? a : b;
 }
 
-ALWAYS struct number join_floats(int op, struct number a, struct number b)
+static struct number join_floats(int op, struct number a, struct number b)
 {
     switch (op) {
     case RINGRED_PROD:
@@ -220,7 +218,7 @@ ALWAYS struct number join_floats(int op, struct number a, struct number b)
     return a;
 }
 
-ALWAYS struct number join_doubles(int op, struct number a, struct number b)
+static struct number join_doubles(int op, struct number a, struct number b)
 {
     switch (op) {
     case RINGRED_PROD:
@@ -286,7 +284,7 @@ static uint64_t join_integers(int type, int op, uint64_t a, uint64_t b)
     }
 }
 
-ALWAYS struct number join(int type, int op, struct number a, struct number b)
+static struct number join(int type, int op, struct number a, struct number b)
 {
     if (is_complex(type))
         return join_complex(type, op, a, b);
@@ -310,7 +308,7 @@ static int leaves(int k)
     return q;
 }
 
-ALWAYS struct number multiply(int type, struct number x, double by)
+static struct number multiply(int type, struct number x, double by)
 {
     if (is_double(type)) {
         x.re.d *= by;
@@ -322,7 +320,7 @@ ALWAYS struct number multiply(int type, struct number x, double by)
     return x;
 }
 
-ALWAYS struct number divide(int type, struct number x, uint32_t by)
+static struct number divide(int type, struct number x, uint32_t by)
 {
     if (is_signed(type)) {
         x.re.u = (uint64_t)((int64_t)x.re.u / by);
@@ -338,14 +336,14 @@ ALWAYS struct number divide(int type, struct number x, uint32_t by)
     return x;
 }
 
-ALWAYS struct number term(const struct rr_reduce *r, int type, const void *const *source, int s, size_t i)
+static struct number term(const struct rr_reduce *r, int type, const void *const *source, int s, size_t i)
 {
     const struct number x = load(type, is_narrow(type) && r->wide_sources, source[s], i);
 
     return r->weight ? multiply(type, x, r->weight[s]) : x;
 }
 
-ALWAYS struct number fold(const struct rr_reduce *r, int type, int op, const void *const *source, size_t i)
+static struct number fold(const struct rr_reduce *r, int type, int op, const void *const *source, size_t i)
 {
     struct number leaf[RR_REDUCE_SOURCES];
     int q = leaves(r->sources), rem = r->sources - q;
@@ -367,10 +365,10 @@ static struct number truth(struct number x)
     return x;
 }
 
-ALWAYS void reduce(const struct rr_reduce *r, int type, int op, void *const *destination,
-                   const void *const *source)
+void rr_reduce_ref(const struct rr_reduce *r, void *const *destination, const void *const *source)
 {
     const uint64_t mode = fpmode_enter();
+    const int type = r->type, op = r->op;
 
     for (size_t i = 0; i < r->count; i++) {
         struct number x = fold(r, type, op, source, i);
@@ -387,17 +385,50 @@ ALWAYS void reduce(const struct rr_reduce *r, int type, int op, void *const *des
     fpmode_leave(mode);
 }
 
-void rr_reduce_ref(const struct rr_reduce *r, void *const *destination, const void *const *source)
-{
-    reduce(r, r->type, r->op, destination, source);
-}
+/* ---- sums of float32 and float64 once more, as fast as a machine needs that has no other kernels ---- */
+
+#define SUM(type, real)                                                                          \
+    static real sum_##type(const void *const *source, int k, size_t i)                           \
+    {                                                                                            \
+        real leaf[RR_REDUCE_SOURCES], x, y;                                                      \
+        int q = leaves(k), rem = k - q;                                                          \
+                                                                                                 \
+        for (int j = 0; j < rem; j++) {                                                          \
+            memcpy(&x, (const char *)source[2 * j] + i * sizeof x, sizeof x);                    \
+            memcpy(&y, (const char *)source[2 * j + 1] + i * sizeof y, sizeof y);                \
+            leaf[j] = x + y;                                                                     \
+        }                                                                                        \
+        for (int j = rem; j < q; j++)                                                            \
+            memcpy(&leaf[j], (const char *)source[rem + j] + i * sizeof x, sizeof x);            \
+        for (; q > 1; q /= 2)                                                                    \
+            for (int j = 0; j < q / 2; j++)                                                      \
+                leaf[j] = leaf[2 * j] + leaf[2 * j + 1];                                         \
+        return leaf[0];                                                                          \
+    }                                                                                            \
+                                                                                                 \
+    static void sums_##type(const struct rr_reduce *r, void *const *destination, const void *const *source) \
+    {                                                                                            \
+        const uint64_t mode = fpmode_enter();                                                    \
+                                                                                                 \
+        for (size_t i = 0; i < r->count; i++) {                                                  \
+            real x = sum_##type(source, r->sources, i);                                          \
+                                                                                                 \
+            if (r->divisor > 1)                                                                  \
+                x /= (real)r->divisor;                                                           \
+            for (int d = 0; d < r->destinations; d++)                                            \
+                store_##type((char *)destination[d] + i * sizeof x, x);                          \
+        }                                                                                        \
+        fpmode_leave(mode);                                                                      \
+    }
+SUM(float32, float)
+SUM(float64, double)
 
 void rr_reduce_ref_float32(const struct rr_reduce *r, void *const *destination, const void *const *source)
 {
-    reduce(r, RINGRED_FLOAT32, RINGRED_SUM, destination, source);
+    (r->weight || r->scale != 0 ? rr_reduce_ref : sums_float32)(r, destination, source);
 }
 
 void rr_reduce_ref_float64(const struct rr_reduce *r, void *const *destination, const void *const *source)
 {
-    reduce(r, RINGRED_FLOAT64, RINGRED_SUM, destination, source);
+    (r->weight || r->scale != 0 ? rr_reduce_ref : sums_float64)(r, destination, source);
 }

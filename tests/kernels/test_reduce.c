@@ -196,8 +196,8 @@ static void check_special(struct compare_pair pair, int k, size_t lane, size_t a
     enum { COUNT = 83 };
     unsigned char inputs[9][COUNT * 8];
     const bool divides = pair.op == RINGRED_SUM;
-    struct rr_reduce r = { pair.type, pair.op, k, 1, divides ? 1 + (uint32_t)lane % 3 : 1, COUNT,
-                           false, false, NULL, 0 };
+    struct rr_reduce r = { .type = pair.type, .op = pair.op, .sources = k, .count = COUNT,
+                           .divisor = divides ? 1 + (uint32_t)lane % 3 : 1 };
     const void *source[9];
 
     for (int s = 0; s < k; s++) {
