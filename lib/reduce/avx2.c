@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels and copies with AVX2 and F16C. Tails of sums are loaded under a mask and stored in pieces, since masked stores
- * are slow on some CPUs; dispatch.c has asked the CPU. */
+/* Kernels and copies with AVX2 and F16C. Tails of sums are loaded under a mask and stored in pieces,
+ * since masked stores are slow on some CPUs; dispatch.c has asked the CPU. */
 #include "reduce/kernels.h"
 
 #include <immintrin.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels and copies with AVX-512 F, BW, DQ and VL. Tails of sums are masked; dispatch.c has asked the CPU. */
+/* Kernels and copies with AVX-512 F, BW, DQ and VL. Tails of sums are masked; dispatch.c has asked
+ * the CPU. */
 #include "reduce/kernels.h"
 
 #include <immintrin.h>

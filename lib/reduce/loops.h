@@ -163,7 +163,7 @@ WORD(uint64, uint64_t)
     {                                                                                            \
         return x / (real)by;                                                                     \
     }                                                                                            \
-    FLOAT_OP(sum, type, real)                                                                    \
+    TWO(sum_##type, type, sum_one_##type)                                                        \
     FLOAT_OP(prod, type, real)                                                                   \
     FLOAT_OP(min, type, real)                                                                    \
     FLOAT_OP(max, type, real)                                                                    \
@@ -187,7 +187,8 @@ FLOAT(float64, double, uint64_t, RR_NAN_FLOAT64)
  * vectors of AVX-512 otherwise, whatever -ffp-contract says. */
 #define PRODUCTS 64
 #define COMPLEX(type, part, real)                                                                \
-    static inline void some_products_##type(any_##part *t, const any_##part *a, const any_##part *b, size_t n) \
+    static inline void products_##type(any_##part *t, const any_##part *a, const any_##part *b,  \
+                                       size_t n)                                                 \
     {                                                                                            \
         real xu[PRODUCTS], yv[PRODUCTS], xv[PRODUCTS], yu[PRODUCTS];                             \
         EACH                                                                                     \
@@ -202,9 +203,11 @@ FLOAT(float64, double, uint64_t, RR_NAN_FLOAT64)
     {                                                                                            \
         any_##part *t = to;                                                                      \
         const any_##part *a = first, *b = second;                                                \
-        for (; n > PRODUCTS; n -= PRODUCTS, t += 2 * PRODUCTS, a += 2 * PRODUCTS, b += 2 * PRODUCTS) \
-            some_products_##type(t, a, b, PRODUCTS);                                             \
-        some_products_##type(t, a, b, n);                                                        \
+        for (; n > PRODUCTS; n -= PRODUCTS) {                                                    \
+            products_##type(t, a, b, PRODUCTS);                                                  \
+            t += 2 * PRODUCTS, a += 2 * PRODUCTS, b += 2 * PRODUCTS;                             \
+        }                                                                                        \
+        products_##type(t, a, b, n);                                                             \
     }                                                                                            \
     static void settle_##type(void *to, const void *from, size_t n)                              \
     {                                                                                            \
@@ -292,7 +295,8 @@ static inline uint32_t narrow_float8_e4m3fn(float x)
 #define HALF_TREE3(part) (HALF_TREE2(part) + part(s2[i]))
 #define HALF_TREE4(part) (HALF_TREE2(part) + (part(s2[i]) + part(s3[i])))
 #define BYTE_SUM(k, type, j) narrow_##type(BYTE_TREE##k(type, j) * by) << 8 * (j)
-#define BYTES_SUM(k, type) BYTE_SUM(k, type, 0) | BYTE_SUM(k, type, 1) | BYTE_SUM(k, type, 2) | BYTE_SUM(k, type, 3)
+#define BYTES_SUM(k, type) \
+    BYTE_SUM(k, type, 0) | BYTE_SUM(k, type, 1) | BYTE_SUM(k, type, 2) | BYTE_SUM(k, type, 3)
 #define HALVES_SUM(k, type) \
     narrow_##type(HALF_TREE##k(LOW) * by) | (near_##type(HALF_TREE##k(HIGH) * by) & 0xffff0000)
 
@@ -389,8 +393,7 @@ static void store_float16(void *to, const void *from, size_t n)
 /* ---- the table: operators in their order, sum avg prod min max band bor bxor land lor lxor ---- */
 
 #define FLOAT_OPS(type) { sum_##type, sum_##type, prod_##type, min_##type, max_##type }
-#define FLOAT_PAIRS(type) \
-    { sum_pair_##type, sum_pair_##type, prod_pair_##type, min_pair_##type, max_pair_##type }
+#define FLOAT_PAIRS(type) { NULL, NULL, prod_pair_##type, min_pair_##type, max_pair_##type }
 #define INTEGER_OPS(type, word)                                                              \
     {                                                                                        \
         sum_##word, sum_##word, prod_##word, min_##type, max_##type, band_##word, bor_##word, \

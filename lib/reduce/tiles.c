@@ -131,7 +131,7 @@ static void tiles(const struct work *w, void *const *destination, const void *co
     }
 }
 
-/* The loops that do a whole call at once, if there is one. */
+/* The loop that does a whole call at once, if there is one. */
 struct shortcut {
     rr_two_fn pair;
     rr_sum_fn sum;
@@ -144,7 +144,8 @@ static bool shortcut_init(struct shortcut *c, const struct rr_loops *loops, cons
     const bool exact = (r->divisor & (r->divisor - 1)) == 0;
     const bool sums = r->op == RINGRED_SUM || r->op == RINGRED_AVG;
 
-    if (r->sources < 2 || r->sources > 4 || r->weight || r->scale != 0 || r->wide_sources || r->wide_destinations)
+    if (r->sources < 2 || r->sources > 4 || r->weight || r->scale != 0 || r->wide_sources ||
+        r->wide_destinations)
         return false;
     c->pair = r->sources == 2 && r->divisor <= 1 ? loops->pair[r->type][r->op - RINGRED_SUM] : NULL;
     c->sum = sums && exact ? loops->sum[r->type][r->sources - 2] : NULL;

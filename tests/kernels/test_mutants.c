@@ -451,7 +451,8 @@ static void test_the_reference_itself_is_not(void **state)
 
     (void)state;
     for (int round = 0; round < 5 * n; round++) {
-        const struct compare_call c = compare_draw(pairs[round % n], 1 + round % 9, 1 + round % 4, 50, &random);
+        const struct compare_pair pair = pairs[round % n];
+        const struct compare_call c = compare_draw(pair, 1 + round % 9, 1 + round % 4, 50, &random);
 
         assert_true(compare_reference(&c, text, sizeof text));
         assert_true(compare_kernel("right", right, &c, text, sizeof text));

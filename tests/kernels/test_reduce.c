@@ -56,7 +56,8 @@ static void test_every_small_count_has_the_bits_of_the_reference(void **state)
     for (int p = 0; p < pair_count; p++)
         for (int k = 1; k <= 9; k++)
             for (size_t count = 0; count <= 70; count++) {
-                const struct compare_call c = compare_draw(pairs[p], k, 1 + below(&random, 4), count, &random);
+                const int d = 1 + below(&random, 4);
+                const struct compare_call c = compare_draw(pairs[p], k, d, count, &random);
 
                 check(&c);
             }
@@ -178,10 +179,10 @@ static const uint64_t special[][SPECIALS] = {
                           0xfff0000000000001, 0x7ff7ffffffffffff, 0x7ff0000000000000, 0xfff0000000000000,
                           0x0000000000000000, 0x8000000000000000, 0x0000000000000001, 0x800fffffffffffff,
                           0x0010000000000000, 0x7fefffffffffffff, 0xffefffffffffffff },
-    [RINGRED_FLOAT16] = { 0x7e00, 0xfe00, 0x7e5a, 0x7c01, 0xfc01, 0x7dff, 0x7c00, 0xfc00, 0x0000, 0x8000, 0x0001,
-                          0x83ff, 0x0400, 0x7bff, 0xfbff },
-    [RINGRED_BFLOAT16] = { 0x7fc0, 0xffc0, 0x7fda, 0x7f81, 0xff81, 0x7fbf, 0x7f80, 0xff80, 0x0000, 0x8000, 0x0001,
-                           0x807f, 0x0080, 0x7f7f, 0xff7f },
+    [RINGRED_FLOAT16] = { 0x7e00, 0xfe00, 0x7e5a, 0x7c01, 0xfc01, 0x7dff, 0x7c00, 0xfc00, 0x0000, 0x8000,
+                          0x0001, 0x83ff, 0x0400, 0x7bff, 0xfbff },
+    [RINGRED_BFLOAT16] = { 0x7fc0, 0xffc0, 0x7fda, 0x7f81, 0xff81, 0x7fbf, 0x7f80, 0xff80, 0x0000, 0x8000,
+                           0x0001, 0x807f, 0x0080, 0x7f7f, 0xff7f },
 };
 
 static void put_special(void *array, int type, size_t i, size_t which)

@@ -505,7 +505,8 @@ static void describe(const void *got, const void *want, int type, size_t i, char
     const struct value x = load(type, got, i), y = load(type, want, i);
 
     if (bytes > sizeof a) {
-        snprintf(text, room, "element %zu is %.17g%+.17gi, should be %.17g%+.17gi", i, x.re, x.im, y.re, y.im);
+        snprintf(text, room, "element %zu is %.17g%+.17gi, should be %.17g%+.17gi", i, x.re, x.im, y.re,
+                 y.im);
         return;
     }
     memcpy(&a, (const char *)got + i * bytes, bytes);
