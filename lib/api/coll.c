@@ -26,9 +26,9 @@ static int check_type(ringred_comm *c, const struct rr_call *call)
                               name, call->count, bytes);
     if (!rr_is_reduction(call->what))
         return 0;
-    if (RR_UNLIKELY(!rr_reduce_kernel(call->type, call->op)))
-        return rr_comm_refuse(c, RINGRED_EINVAL, "%s: there is no %s of %s", name, rr_op_name(call->op),
-                              rr_type_name(call->type));
+    if (RR_UNLIKELY(!rr_op_legal(call->type, call->op)))
+        return rr_comm_refuse(c, RINGRED_EINVAL, "%s: there is no %s of %s (docs/NUMBERS.md)", name,
+                              rr_op_name(call->op), rr_type_name(call->type));
     return 0;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sums and copies with AVX2. Tails are loaded under a mask and stored in pieces, since masked stores
- * are slow on some CPUs; dispatch.c has asked the CPU. */
+/* Kernels and copies with AVX2 and F16C. Tails of sums are loaded under a mask and stored in pieces,
+ * since masked stores are slow on some CPUs; dispatch.c has asked the CPU. */
 #include "reduce/kernels.h"
 
 #include <immintrin.h>
@@ -164,14 +164,42 @@ static inline bool any_nan_d(__m256d a, __m256d b, __m256d c, __m256d d)
 #define X(name) name##_d
 #include "reduce/lanes.h"
 
+#define HALF_LANES 8
+#define HALF_VECTOR __m256
+
+static inline __m256 half_load(const char *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+
+static inline void half_store(char *p, __m256 x)
+{
+    _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+
+#include "reduce/loops.h"
+
+static const struct rr_loops loops = LOOPS(rr_reduce_avx2_float32, rr_reduce_avx2_float64);
+
+void rr_reduce_avx2(const struct rr_reduce *r, void *const *destination, const void *const *source)
+{
+    rr_tiles(&loops, r, destination, source);
+}
+
 void rr_reduce_avx2_float32(const struct rr_reduce *r, void *const *destination, const void *const *source)
 {
-    reduce_f(r, destination, source);
+    if (RR_LIKELY(is_plain(r)))
+        reduce_f(r, destination, source);
+    else
+        rr_tiles(&loops, r, destination, source);
 }
 
 void rr_reduce_avx2_float64(const struct rr_reduce *r, void *const *destination, const void *const *source)
 {
-    reduce_d(r, destination, source);
+    if (RR_LIKELY(is_plain(r)))
+        reduce_d(r, destination, source);
+    else
+        rr_tiles(&loops, r, destination, source);
 }
 
 static inline __m256i line_half(const void *from)

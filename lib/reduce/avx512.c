@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sums and copies with AVX-512F. Tails are masked; dispatch.c has asked the CPU. */
+/* Kernels and copies with AVX-512 F, BW, DQ and VL. Tails of sums are masked; dispatch.c has asked
+ * the CPU. */
 #include "reduce/kernels.h"
 
 #include <immintrin.h>
@@ -122,14 +123,43 @@ static inline bool any_nan_d(__m512d a, __m512d b, __m512d c, __m512d d)
 #define X(name) name##_d
 #include "reduce/lanes.h"
 
+#define HALF_LANES 16
+#define HALF_VECTOR __m512
+
+static inline __m512 half_load(const char *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+
+static inline void half_store(char *p, __m512 x)
+{
+    _mm256_storeu_si256((__m256i *)(void *)p,
+                        _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+#include "reduce/loops.h"
+
+static const struct rr_loops loops = LOOPS(rr_reduce_avx512_float32, rr_reduce_avx512_float64);
+
+void rr_reduce_avx512(const struct rr_reduce *r, void *const *destination, const void *const *source)
+{
+    rr_tiles(&loops, r, destination, source);
+}
+
 void rr_reduce_avx512_float32(const struct rr_reduce *r, void *const *destination, const void *const *source)
 {
-    reduce_f(r, destination, source);
+    if (RR_LIKELY(is_plain(r)))
+        reduce_f(r, destination, source);
+    else
+        rr_tiles(&loops, r, destination, source);
 }
 
 void rr_reduce_avx512_float64(const struct rr_reduce *r, void *const *destination, const void *const *source)
 {
-    reduce_d(r, destination, source);
+    if (RR_LIKELY(is_plain(r)))
+        reduce_d(r, destination, source);
+    else
+        rr_tiles(&loops, r, destination, source);
 }
 
 void rr_copy_avx512(void *to, const void *from, size_t bytes)

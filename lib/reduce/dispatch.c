@@ -11,18 +11,18 @@
 
 struct family {
     const char *name;
-    rr_reduce_fn sum[2]; /* float32, float64 */
-    rr_copy_fn copy;     /* NULL: memcpy */
+    rr_reduce_fn any, sum_float32, sum_float64;
+    rr_copy_fn copy; /* NULL: memcpy */
 };
 
 enum { HAS_AVX2 = 1, HAS_AVX512 = 2, LIKES_AVX512 = 4, ASKED = 8 };
 
-static const struct family plain = { "c", { rr_reduce_ref_float32, rr_reduce_ref_float64 }, NULL };
+static const struct family plain = { "c", rr_reduce_ref, rr_reduce_ref_float32, rr_reduce_ref_float64, NULL };
 #if defined(__x86_64__)
-static const struct family avx2 = { "avx2", { rr_reduce_avx2_float32, rr_reduce_avx2_float64 }, rr_copy_avx2 };
-static const struct family avx512 = { "avx512",
-                                      { rr_reduce_avx512_float32, rr_reduce_avx512_float64 },
-                                      rr_copy_avx512 };
+static const struct family avx2 = { "avx2", rr_reduce_avx2, rr_reduce_avx2_float32, rr_reduce_avx2_float64,
+                                    rr_copy_avx2 };
+static const struct family avx512 = { "avx512", rr_reduce_avx512, rr_reduce_avx512_float32,
+                                      rr_reduce_avx512_float64, rr_copy_avx512 };
 
 /* Which register files the system saves: XCR0. Only after CPUID has said OSXSAVE. */
 static unsigned saved_state(void)
@@ -52,16 +52,17 @@ static bool likes_avx512(unsigned leaf7_ecx)
 static unsigned ask_cpu(void)
 {
     const unsigned sse_avx = 0x6, opmask_zmm = 0xe0;
-    unsigned a, b, c, d, has = ASKED, state;
+    const unsigned f_bw_dq_vl = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
+    unsigned a, b, c, d, has = ASKED, state, first;
 
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE) || !(c & bit_AVX))
+    if (!__get_cpuid(1, &a, &b, &first, &d) || !(first & bit_OSXSAVE) || !(first & bit_AVX))
         return has;
     state = saved_state();
     if ((state & sse_avx) != sse_avx || !__get_cpuid_count(7, 0, &a, &b, &c, &d))
         return has;
-    if (b & bit_AVX2)
+    if ((b & bit_AVX2) && (first & bit_F16C))
         has |= HAS_AVX2;
-    if ((b & bit_AVX512F) && (state & opmask_zmm) == opmask_zmm)
+    if ((b & f_bw_dq_vl) == f_bw_dq_vl && (state & opmask_zmm) == opmask_zmm)
         has |= HAS_AVX512;
     if ((has & HAS_AVX512) && likes_avx512(c))
         has |= LIKES_AVX512;
@@ -97,7 +98,8 @@ static const struct family *named(const char *name)
 }
 
 #else
-static const struct family neon = { "neon", { rr_reduce_neon_float32, rr_reduce_neon_float64 }, NULL };
+static const struct family neon = { "neon", rr_reduce_neon, rr_reduce_neon_float32, rr_reduce_neon_float64,
+                                    NULL };
 
 static const struct family *best(void)
 {
@@ -114,9 +116,15 @@ static const struct family *named(const char *name)
 
 static rr_reduce_fn kernel_of(const struct family *f, int type, int op)
 {
-    if (f == NULL || (op != RINGRED_SUM && op != RINGRED_AVG))
+    if (f == NULL || !rr_op_legal(type, op))
         return NULL;
-    return type == RINGRED_FLOAT32 ? f->sum[0] : type == RINGRED_FLOAT64 ? f->sum[1] : NULL;
+    if (op == RINGRED_SUM || op == RINGRED_AVG) {
+        if (type == RINGRED_FLOAT32)
+            return f->sum_float32;
+        if (type == RINGRED_FLOAT64)
+            return f->sum_float64;
+    }
+    return f->any;
 }
 
 rr_reduce_fn rr_reduce_kernel(int type, int op)
@@ -147,14 +155,4 @@ void rr_copy(void *to, const void *from, size_t bytes)
         wide(to, from, bytes);
     else if (bytes > 0)
         memcpy(to, from, bytes);
-}
-
-const char *rr_type_name(int type)
-{
-    return type == RINGRED_FLOAT32 ? "float32" : type == RINGRED_FLOAT64 ? "float64" : "?";
-}
-
-const char *rr_op_name(int op)
-{
-    return op == RINGRED_SUM ? "sum" : op == RINGRED_AVG ? "avg" : "?";
 }

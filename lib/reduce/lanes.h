@@ -17,6 +17,8 @@
  * compare for each two vectors; only a block that holds one is touched again, in registers. */
 #include "reduce/fpmode.h"
 
+#include <string.h>
+
 #ifndef RR_LANES_H
 #define RR_LANES_H
 
@@ -63,6 +65,16 @@ static void extra_init(struct extra *e, uint32_t divisor)
         return;
     e->scale = (divisor & (divisor - 1)) == 0 ? MULTIPLY : DIVIDE;
     e->by = e->scale == MULTIPLY ? 1.0 / divisor : divisor;
+}
+
+/* Nothing but a divisor is asked for beyond the sum. Compares bits, since reading MXCSR next would wait
+ * for an operation on floats. */
+static inline bool is_plain(const struct rr_reduce *r)
+{
+    uint64_t scale;
+
+    memcpy(&scale, &r->scale, sizeof scale);
+    return ((uintptr_t)r->weight | scale << 1) == 0;
 }
 
 #endif

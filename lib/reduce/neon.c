@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sums with the Advanced SIMD that every aarch64 has. Tails are loaded and stored in pieces. */
+/* Kernels with the Advanced SIMD that every aarch64 has. Tails of sums are loaded and stored in pieces. */
 #include "reduce/kernels.h"
 
 #include <arm_neon.h>
@@ -150,12 +150,40 @@ static inline bool any_nan_d(float64x2_t a, float64x2_t b, float64x2_t c, float6
 #define X(name) name##_d
 #include "reduce/lanes.h"
 
+#define HALF_LANES 4
+#define HALF_VECTOR float32x4_t
+
+static inline float32x4_t half_load(const char *p)
+{
+    return vcvt_f32_f16(vld1_f16((const float16_t *)(const void *)p));
+}
+
+static inline void half_store(char *p, float32x4_t x)
+{
+    vst1_f16((float16_t *)(void *)p, vcvt_f16_f32(x));
+}
+
+#include "reduce/loops.h"
+
+static const struct rr_loops loops = LOOPS(rr_reduce_neon_float32, rr_reduce_neon_float64);
+
+void rr_reduce_neon(const struct rr_reduce *r, void *const *destination, const void *const *source)
+{
+    rr_tiles(&loops, r, destination, source);
+}
+
 void rr_reduce_neon_float32(const struct rr_reduce *r, void *const *destination, const void *const *source)
 {
-    reduce_f(r, destination, source);
+    if (RR_LIKELY(is_plain(r)))
+        reduce_f(r, destination, source);
+    else
+        rr_tiles(&loops, r, destination, source);
 }
 
 void rr_reduce_neon_float64(const struct rr_reduce *r, void *const *destination, const void *const *source)
 {
-    reduce_d(r, destination, source);
+    if (RR_LIKELY(is_plain(r)))
+        reduce_d(r, destination, source);
+    else
+        rr_tiles(&loops, r, destination, source);
 }

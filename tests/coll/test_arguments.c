@@ -55,7 +55,7 @@ static void wrong_others(ringred_comm *comm, const struct rank *me)
     REFUSED(ringred_broadcast(comm, a, b, 8, F32, me->size), "root");
     REFUSED(ringred_broadcast(comm, a, NULL, 8, F32, 0), "recv");
     REFUSED(ringred_broadcast(comm, NULL, b, 8, F32, me->rank), "send");
-    REFUSED(ringred_broadcast(comm, a, b, 8, 5, 0), "type");
+    REFUSED(ringred_broadcast(comm, a, b, 8, 99, 0), "type");
     REFUSED(ringred_broadcast_start(comm, a, b, 8, F32, 0, NULL), "request");
     REFUSED(ringred_barrier_start(comm, NULL), "request");
     rank_check_int(ringred_broadcast(NULL, a, b, 8, F32, 0), RINGRED_EINVAL);
@@ -68,6 +68,19 @@ static void wrong_others(ringred_comm *comm, const struct rank *me)
     rank_check_int(ringred_comm_local_size(NULL), RINGRED_EINVAL);
     rank_check_int(ringred_comm_abort(NULL), RINGRED_EINVAL);
     rank_check_int(ringred_comm_destroy(NULL), 0);
+}
+
+static void wrong_pairs(ringred_comm *comm)
+{
+    static const unsigned char in[256];
+    unsigned char out[256];
+
+    for (int type = 0; type <= RINGRED_BYTES + 1; type++)
+        for (int op = RINGRED_SUM - 1; op <= RINGRED_LXOR + 1; op++) {
+            int32_t rc = ringred_allreduce(comm, in, out, 4, type, op);
+            rank_check_msg(rc == (numbers_legal(type, op) ? 0 : RINGRED_EINVAL), "type %d, operator %d: %d", type,
+                           op, rc);
+        }
 }
 
 static void wrong_memory(ringred_comm *comm)
@@ -98,6 +111,7 @@ static void wrong_then_right(struct rank *me)
 
     wrong_allreduces(comm);
     wrong_others(comm, me);
+    wrong_pairs(comm);
     wrong_memory(comm);
     coll_must(comm, ringred_allreduce(comm, &x, &x, 1, F32, SUM), "allreduce afterwards");
     rank_check(x == (float)me->size);

@@ -99,7 +99,8 @@ static size_t part(size_t count, int r)
 
 static void add_all(float *const *to, int d, float *const *from, size_t count)
 {
-    const struct rr_reduce job = { RINGRED_FLOAT32, RINGRED_SUM, ranks, d, 1, count };
+    const struct rr_reduce job = { .type = RINGRED_FLOAT32, .op = RINGRED_SUM, .sources = ranks,
+                                   .destinations = d, .divisor = 1, .count = count };
     void *destination[RANKS];
     const void *source[RANKS];
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Prints how fast the kernels are beside a plain loop that gcc has vectorised for this machine. Not a
  * test. Candidates take turns in short bursts and each keeps its best burst, so that a neighbour on
- * the machine disturbs all alike. GB/s counts every byte loaded and stored once. */
+ * the machine disturbs all alike. GB/s counts every byte loaded and stored once.
+ *   bench_reduce [MOST_BYTES [odd]]     sums of float32 and float64 in many shapes; odd: unaligned
+ *   bench_reduce types [MOST_BYTES]     every type, operator by operator, in few shapes */
 #include "plain_loop.h"
 #include "reduce/reduce.h"
 
@@ -29,6 +31,7 @@ struct shape {
     bool in_place;
     uint32_t divisor;
     size_t bytes;
+    int op; /* 0: sum */
 };
 
 static double now_ns(void)
@@ -55,8 +58,9 @@ static void plain(const struct shape *s)
 
 static void once(const struct candidate *c, const struct shape *s)
 {
-    const struct rr_reduce r = { s->type, RINGRED_SUM, s->k, s->d, s->divisor,
-                                 s->bytes / rr_type_bytes(s->type) };
+    const struct rr_reduce r = { .type = s->type, .op = s->op ? s->op : RINGRED_SUM, .sources = s->k,
+                                 .destinations = s->d, .divisor = s->divisor,
+                                 .count = s->bytes / rr_type_bytes(s->type) };
     const void *from[MOST_K];
     void *to[MOST_D];
 
@@ -147,7 +151,7 @@ static void copies(const size_t *sizes, size_t m)
     struct candidate c[2] = { { .name = "memcpy", .what = MEMCPY }, { .name = "rr_copy", .what = COPY } };
 
     for (size_t j = 0; j < m; j++) {
-        const struct shape s = { RINGRED_FLOAT32, 1, 1, false, 1, sizes[j] };
+        const struct shape s = { RINGRED_FLOAT32, 1, 1, false, 1, sizes[j], 0 };
 
         measure(c, 2, &s);
         printf("copy %9zu B:", s.bytes);
@@ -155,19 +159,54 @@ static void copies(const size_t *sizes, size_t m)
     }
 }
 
+/* GB/s of the best kernel: columns are sources/destinations or the divisor. */
+static void types(size_t most)
+{
+    static const struct shape shapes[] = { { 0, 2, 1, false, 1, 0, 0 }, { 0, 2, 2, false, 1, 0, 0 },
+                                           { 0, 3, 1, false, 1, 0, 0 }, { 0, 4, 1, false, 1, 0, 0 },
+                                           { 0, 4, 1, false, 4, 0, 0 }, { 0, 3, 1, false, 3, 0, 0 } };
+    static const size_t sizes[] = { 512, 16384, 262144, 1u << 22, 1u << 25 };
+
+    for (size_t j = 0; j < sizeof sizes / sizeof sizes[0] && sizes[j] <= most; j++) {
+        printf("%zu B: 2/1 2/2 3/1 4/1 4/1:4 3/1:3\n", sizes[j]);
+        for (int type = 1; type < RR_TYPES; type++)
+            for (int op = RINGRED_SUM; op < RINGRED_SUM + RR_OPS; op++) {
+                if (!rr_op_legal(type, op) || op == RINGRED_AVG || op > RINGRED_BAND)
+                    continue;
+                printf("%-14s %-5s", rr_type_name(type), rr_op_name(op));
+                for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+                    struct candidate c = { .what = KERNEL, .kernel = rr_reduce_kernel(type, op) };
+                    struct shape s = shapes[i];
+
+                    if (s.divisor > 1 && !(op == RINGRED_SUM && rr_op_legal(type, RINGRED_AVG)))
+                        continue;
+                    s.type = type;
+                    s.op = op;
+                    s.bytes = sizes[j];
+                    measure(&c, 1, &s);
+                    printf(" %6.1f", (double)s.bytes * (s.k + s.d) / c.best_ns);
+                }
+                printf("\n");
+                fflush(stdout);
+            }
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const struct shape shapes[] = {
-        { RINGRED_FLOAT32, 2, 1, true, 1, 0 },  { RINGRED_FLOAT32, 2, 1, false, 1, 0 },
-        { RINGRED_FLOAT32, 2, 2, false, 1, 0 }, { RINGRED_FLOAT32, 2, 2, true, 1, 0 },
-        { RINGRED_FLOAT32, 3, 1, false, 1, 0 }, { RINGRED_FLOAT32, 4, 1, false, 1, 0 },
-        { RINGRED_FLOAT32, 4, 4, false, 1, 0 }, { RINGRED_FLOAT32, 2, 1, true, 2, 0 },
-        { RINGRED_FLOAT32, 2, 1, true, 3, 0 },  { RINGRED_FLOAT64, 2, 1, true, 1, 0 },
-        { RINGRED_FLOAT32, 5, 1, false, 1, 0 }, { RINGRED_FLOAT32, 8, 1, false, 1, 0 },
-        { RINGRED_FLOAT32, 8, 4, false, 1, 0 }, { RINGRED_FLOAT32, 16, 1, false, 1, 0 },
+        { RINGRED_FLOAT32, 2, 1, true, 1, 0, 0 },  { RINGRED_FLOAT32, 2, 1, false, 1, 0, 0 },
+        { RINGRED_FLOAT32, 2, 2, false, 1, 0, 0 }, { RINGRED_FLOAT32, 2, 2, true, 1, 0, 0 },
+        { RINGRED_FLOAT32, 3, 1, false, 1, 0, 0 }, { RINGRED_FLOAT32, 4, 1, false, 1, 0, 0 },
+        { RINGRED_FLOAT32, 4, 4, false, 1, 0, 0 }, { RINGRED_FLOAT32, 2, 1, true, 2, 0, 0 },
+        { RINGRED_FLOAT32, 2, 1, true, 3, 0, 0 },  { RINGRED_FLOAT64, 2, 1, true, 1, 0, 0 },
+        { RINGRED_FLOAT32, 5, 1, false, 1, 0, 0 }, { RINGRED_FLOAT32, 8, 1, false, 1, 0, 0 },
+        { RINGRED_FLOAT32, 8, 4, false, 1, 0, 0 }, { RINGRED_FLOAT32, 16, 1, false, 1, 0, 0 },
     };
     static const size_t sizes[] = { 8, 64, 200, 4096, 16384, 131072, 1u << 20, 1u << 25 };
-    const size_t most = argc > 1 ? strtoull(argv[1], NULL, 0) : 1u << 25, offset = argc > 2 ? 20 : 0;
+    const bool by_type = argc > 1 && strcmp(argv[1], "types") == 0;
+    const char *given = argc > 1 + by_type ? argv[1 + by_type] : NULL;
+    const size_t most = given ? strtoull(given, NULL, 0) : 1u << 25, offset = argc > 2 && !by_type ? 20 : 0;
     size_t m = 0;
 
     while (m < sizeof sizes / sizeof sizes[0] && sizes[m] <= most)
@@ -178,6 +217,10 @@ int main(int argc, char **argv)
             return 1;
         memset(room[i], 0, most + 65536);
         room[i] = (char *)room[i] + 1088 * i + offset;
+    }
+    if (by_type) {
+        types(most);
+        return 0;
     }
     sums(shapes, sizeof shapes / sizeof shapes[0], sizes, m);
     copies(sizes, m);

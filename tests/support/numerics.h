@@ -27,22 +27,35 @@ uint64_t numbers_seed(const char *test);
 enum numbers_kind {
     NUMBERS_COUNTING, /* small whole numbers: every order gives the same sum */
     NUMBERS_ROUNDING, /* finite, of mixed sign and size: another order gives other bits */
-    NUMBERS_WILD      /* those, and NaNs with payloads, infinities, denormals, zeros, huge numbers */
+    NUMBERS_WILD      /* those, and NaNs with payloads, infinities, denormals, zeros, huge numbers,
+                       * least and greatest integers, bools of any byte */
 };
 
 size_t numbers_bytes(int type); /* of an element */
+bool numbers_legal(int type, int op);
 /* Elements first .. first + count - 1 of a rank's input, into any address. */
 void numbers_fill(void *to, int type, enum numbers_kind kind, uint64_t seed, int rank, size_t first,
                   size_t count);
 
-/* The fold of k arrays in order, divided at the end if divisor > 1. No array may overlap `to`. */
-void numbers_fold(void *to, int type, const void *const *source, int k, uint32_t divisor, size_t count);
+/* What a kernel is asked for (lib/reduce/reduce.h). In zeros, nothing but the fold. */
+struct numbers_call {
+    int type, op, sources;
+    uint32_t divisor;
+    bool wide_sources, wide_destinations; /* floats of 8 and 16 bits: the arrays hold float32 */
+    const float *weight;                  /* of each source, or NULL */
+    double scale;
+};
+/* The fold of the arrays in order, into one array, which overlaps none of them. */
+void numbers_reduce(void *to, const struct numbers_call *c, const void *const *source, size_t count);
 
-/* An allreduce. Where the ranks sit changes no bit: a host's sum is a subtree, or is not used. */
+/* An allreduce. Where the ranks sit changes no bit: a host's sum is a subtree, or is not used. But sums and
+ * averages of float16 and bfloat16 are narrowed once more where a host's part goes to other hosts; then
+ * per_host says how many ranks each has (0: nothing is narrowed on the way). */
 struct numbers_job {
     int type, op, ranks;
     enum numbers_kind kind;
     uint64_t seed;
+    int per_host;
 };
 /* Elements first .. first + count - 1 of what every rank must receive from an allreduce. */
 void numbers_expect(void *to, const struct numbers_job *job, size_t first, size_t count);
