@@ -38,19 +38,21 @@ RR_BUILDER(rr_build_bruck_allgather)
         return RINGRED_ENOMEM;
 
     int all = new_temp(b, me, n), first = copy(b, rr_span_whole(RR_IN, me), temp_parts(all, 0, 1));
-    int got = first;
+    int brought[RR_MOST] = { first };
     for (int have = 1, round = 0; have < n; have *= 2, round++) {
         int more = have < n - have ? have : n - have;
         int send = rr_add_send(b, (me - have + n) % n, round, temp_parts(all, 0, more));
         int recv = rr_add_recv(b, (me + have) % n, round, temp_parts(all, have, more));
-        rr_after(b, send, got, 0);
-        rr_after(b, recv, got, 0);
+        for (int i = 0; i < more; i++)
+            rr_after(b, send, brought[i], 0); /* one of them for all that came together */
+        rr_after(b, recv, first, 0);
         rr_after(b, first, send, W);
-        got = recv;
+        for (int i = have; i < have + more; i++)
+            brought[i] = recv;
     }
     for (int i = 0; i < n; i++) {
         last = copy(b, temp_parts(all, i, 1), rr_span_parts(rr_span_whole(RR_OUT, me), (me + i) % n, 1));
-        rr_after(b, last, got, 0);
+        rr_after(b, last, brought[i], 0);
         rr_after(b, first, last, W);
     }
     return rr_plan_finish(b, plan);
@@ -62,18 +64,24 @@ struct swap {
     int all, out, in; /* temps: what goes i ranks on; what is sent and received in one round */
     int done;         /* the step after which `all` is up to date */
     int first;        /* the first step of a segment */
+    int packed[RR_MOST]; /* the steps that packed the runs of this round */
 };
 
-/* The parts with bit `d` between `all` and a temp where they lie side by side. Returns the last step. */
-static int repack(struct swap *s, int d, int temp, bool out, int after)
+/* Runs of parts with bit `d`, between `all` and a temp where they lie side by side: packs them after step
+ * s->done, or unpacks them after step `recv`, each when it has been packed. Returns the last step. */
+static int repack(struct swap *s, int d, bool pack, int recv)
 {
-    int at = 0;
+    int at = 0, after = pack ? s->done : recv;
 
-    for (int i = d; i < s->n; i += 2 * d) {
+    for (int i = d, k = 0; i < s->n; i += 2 * d, k++) {
         int run = i + d <= s->n ? d : s->n - i;
-        struct rr_span here = temp_parts(s->all, i, run), there = temp_parts(temp, at, run);
-        int step = out ? copy(s->b, here, there) : copy(s->b, there, here);
+        struct rr_span here = temp_parts(s->all, i, run), there = temp_parts(pack ? s->out : s->in, at, run);
+        int step = pack ? copy(s->b, here, there) : copy(s->b, there, here);
         rr_after(s->b, step, after, 0);
+        if (pack)
+            s->packed[k] = step;
+        else
+            rr_after(s->b, step, s->packed[k], 0);
         after = step;
         at += run;
     }
@@ -92,13 +100,13 @@ static int parts_with(int n, int d)
 static void swap_round(struct swap *s, int d, int round)
 {
     int parts = parts_with(s->n, d);
-    int packed = repack(s, d, s->out, true, s->done);
+    int packed = repack(s, d, true, -1);
     int send = rr_add_send(s->b, (s->me + d) % s->n, round, temp_parts(s->out, 0, parts));
     int recv = rr_add_recv(s->b, (s->me - d + s->n) % s->n, round, temp_parts(s->in, 0, parts));
 
     rr_after(s->b, send, packed, 0);
-    rr_after(s->b, recv, packed, 0);
-    s->done = repack(s, d, s->in, false, recv);
+    rr_after(s->b, recv, round == 0 ? s->first : s->done, 0); /* what came before has been unpacked */
+    s->done = repack(s, d, false, recv);
     rr_after(s->b, s->done, send, 0); /* before anything is packed again */
 }
 

@@ -53,6 +53,16 @@ static struct rr_published publish_whole(struct rr_builder *b, const struct rr_g
     return in;
 }
 
+/* The root of a gather or reduce: nobody reads its input. */
+static struct rr_published publish_nothing(struct rr_builder *b, const struct rr_group *g)
+{
+    struct rr_published in;
+
+    in.await = rr_shm_arrive(b, g, -1);
+    in.first = in.await - 1; /* the signal */
+    return in;
+}
+
 /* Copies one part for me from another's input, after step `after`. */
 static int take(struct rr_builder *b, int from, int in_part, int me, int out_part, int after)
 {
@@ -152,10 +162,15 @@ RR_BUILDER(rr_build_shm_gather)
     struct rr_builder *b;
 
     RR_TRY(open_builder(layout, me, "shared gather", &g, &b));
-    struct rr_published in = publish_whole(b, &g);
+    struct rr_published in = me == root ? publish_nothing(b, &g) : publish_whole(b, &g);
     int last = in.await;
+    if (me == root) {
+        struct rr_span own = part_of(RR_OUT, me, me);
+        rr_add_copy(b, rr_span_whole(RR_IN, me), &own, 1, 0);
+    }
     for (int r = 0; r < g.n && me == root; r++)
-        last = take(b, r, 0, me, r, last);
+        if (r != me)
+            last = take(b, r, 0, me, r, last);
     leave_root(b, &g, in, root, last);
     return rr_plan_finish(b, plan);
 }
@@ -168,7 +183,7 @@ RR_BUILDER(rr_build_shm_reduce)
     struct rr_span sources[RR_MOST], out = rr_span_whole(RR_OUT, me);
 
     RR_TRY(open_builder(layout, me, "shared reduce", &g, &b));
-    struct rr_published in = publish_whole(b, &g);
+    struct rr_published in = me == root ? publish_nothing(b, &g) : publish_whole(b, &g);
     int last = in.await;
     for (int r = 0; r < g.n; r++)
         sources[r] = rr_span_whole(RR_IN, r);
@@ -209,7 +224,8 @@ RR_BUILDER(rr_build_shm_reduce_twoshot)
         rr_after(b, copy, last, 0);
         last = copy;
     }
-    rr_after(b, in.first, last, W);
+    /* the root says ARRIVED again only when all have REDUCED, so the others need not wait for themselves */
+    rr_after(b, in.first, me == root ? last : in.await, W);
     return rr_plan_finish(b, plan);
 }
 

@@ -18,6 +18,8 @@ enum change {
     CUT,   /* one block less or more of the cut */
     PLACE, /* another buffer */
     OWNER, /* another rank's, another temp */
+    PART,  /* another part */
+    PARTS, /* one part more or less */
     PEER,  /* of a message */
     SLOT,
     COUNTER,
@@ -29,6 +31,7 @@ enum change {
     FLAG_DIVIDE,
     FLAG_PRIVATE_IN,
     FLAG_PRIVATE_OUT,
+    FLAG_IN_PLACE,
     LAG,
     SOURCES, /* two in a row change places */
     SOURCE_LOST,
@@ -38,9 +41,9 @@ enum change {
 };
 
 static const char *const change_names[CHANGES] = {
-    "block",       "cut",    "place",    "owner",     "peer",           "slot",       "counter",
-    "await",       "no dep", "late dep", "other dep", "order",          "divide",     "private in",
-    "private out", "lag",    "sources",  "no source", "no destination", "small temp",
+    "block",  "cut",        "place",       "owner",    "part",    "parts",    "peer",      "slot",
+    "counter", "await",     "no dep",      "late dep", "other dep", "order",  "divide",    "private in",
+    "private out", "in place", "lag",      "sources",  "no source", "no destination", "small temp",
 };
 
 /* The place of a change: a step, and which of its spans, dependencies, ... */
@@ -94,6 +97,23 @@ static bool is_message(const struct rr_step *s)
 
 /* Each returns whether there was anything to change. */
 
+static bool is_temp(const struct rr_span *s)
+{
+    return s->place == RR_TEMP || s->place == RR_KEPT;
+}
+
+/* Where there are several: in a temp of several, or with another part named elsewhere in the plan. */
+static bool change_part(const struct rr_plan *p, struct rr_span *s)
+{
+    int parts = s->place == RR_TEMP ? p->temp[s->rank].parts : 1;
+
+    for (uint32_t i = 0; i < p->spans && s->place != RR_TEMP; i++)
+        if (p->span[i].place == s->place && p->span[i].part > 0)
+            parts = p->ranks;
+    s->part = (uint16_t)((s->part + 1) % parts);
+    return parts > 1;
+}
+
 static bool change_span(struct rr_plan *p, enum change how, struct rr_span *s)
 {
     int level = 0;
@@ -112,14 +132,23 @@ static bool change_span(struct rr_plan *p, enum change how, struct rr_span *s)
         if (s->place == RR_TEMP)
             *s = (struct rr_span){ .place = RR_OUT,
                                    .rank = (int16_t)p->me,
+                                   .part = s->part,
+                                   .parts = 1,
                                    .at = { s->at[0], s->at[1], s->at[2] },
                                    .of = { s->of[0], s->of[1], s->of[2] } };
         else
             s->place = s->place == RR_IN ? RR_OUT : s->place == RR_OUT ? RR_IN : RR_OUT;
         return true;
+    case PART:
+        return change_part(p, s);
+    case PARTS:
+        if (s->place != RR_TEMP || p->temp[s->rank].parts == 1)
+            return false;
+        s->parts = (uint16_t)(s->parts > 1 ? s->parts - 1 : s->parts + 1);
+        return true;
     default:
-        s->rank = (int16_t)((s->rank + 1) % (s->place == RR_TEMP ? (int)p->temps : p->ranks));
-        return (s->place == RR_TEMP ? (int)p->temps : p->ranks) > 1;
+        s->rank = (int16_t)((s->rank + 1) % (is_temp(s) ? (int)p->temps : p->ranks));
+        return (is_temp(s) ? (int)p->temps : p->ranks) > 1;
     }
 }
 
@@ -230,6 +259,8 @@ static bool change_step(struct rr_plan *p, const struct mutant *m, struct rr_ste
         return change_flag(x, RR_PRIVATE_IN);
     case FLAG_PRIVATE_OUT:
         return change_flag(x, RR_PRIVATE_OUT);
+    case FLAG_IN_PLACE:
+        return change_flag(x, RR_IN_PLACE);
     case LAG:
         return change_lag(p, x);
     default:
@@ -247,6 +278,8 @@ static bool apply(struct rr_plan *p, const struct mutant *m)
     case CUT:
     case PLACE:
     case OWNER:
+    case PART:
+    case PARTS:
         s = span_of(p, x, m->item);
         return s && change_span(p, m->change, s);
     case DEP_LOST:
@@ -344,6 +377,7 @@ enum reason {
     NO_BYTES,
     LAST_EMPTY,
     NEEDLESS_COPY,
+    SAME_BYTES,
     ANY_ORDER,
     ALIKE,
     ONE_RANK,
@@ -357,6 +391,7 @@ static const char *const reason_texts[REASONS] = {
     [NO_BYTES] = "the span of a barrier's message, which has no bytes",
     [LAST_EMPTY] = "the last message of a barrier, which nobody waits for, is read earlier",
     [NEEDLESS_COPY] = "copies where it could do without",
+    [SAME_BYTES] = "in place, the input is the output",
     [ANY_ORDER] = "another order of a sum that promises none",
     [ALIKE] = "the same steps in another line: none waits for the other, others for both or neither",
     [ONE_RANK] = "divides by one",
@@ -492,13 +527,18 @@ static enum reason reason(const struct plans *p, const struct subject *s, const 
         return why_dep(p, s, m, was);
     case PEER_LOST:
         return why_peer(p, s, m, was);
+    case PLACE:
+        if ((was->step[m->step].flags & RR_IN_PLACE) && m->item == 0 &&
+            was->span[was->step[m->step].source].place == RR_IN && rr_algo_table[s->algo].what == RR_ALLTOALL)
+            return SAME_BYTES; /* only then it copies, and its parts have the same names */
+        return rr_algo_table[s->algo].what == RR_BARRIER ? NO_BYTES : NOT_EQUIVALENT;
     case BLOCK:
     case CUT:
-    case PLACE:
     case OWNER:
         return rr_algo_table[s->algo].what == RR_BARRIER ? NO_BYTES : NOT_EQUIVALENT;
     case FLAG_PRIVATE_IN:
     case FLAG_PRIVATE_OUT:
+    case FLAG_IN_PLACE:
         return NEEDLESS_COPY; /* these changes only clear the flag */
     case SOURCES:
         return p->plan[m->rank]->tree ? NOT_EQUIVALENT : ANY_ORDER;
@@ -638,7 +678,16 @@ int main(int argc, char **argv)
         { RR_ALGO_HIERARCHICAL, 6, 2, 0 }, { RR_ALGO_SHM_BROADCAST, 3, 3, 1 },
         { RR_ALGO_BINOMIAL, 6, 6, 2 },     { RR_ALGO_HIER_BROADCAST, 6, 2, 1 },
         { RR_ALGO_SHM_BARRIER, 3, 3, 0 },  { RR_ALGO_DISSEMINATION, 8, 8, 0 },
-        { RR_ALGO_HIER_BARRIER, 8, 2, 0 },
+        { RR_ALGO_HIER_BARRIER, 8, 2, 0 }, { RR_ALGO_BROADCAST_TWOSHOT, 3, 3, 1 },
+        { RR_ALGO_REDUCE, 3, 3, 1 },       { RR_ALGO_REDUCE_TWOSHOT, 3, 3, 2 },
+        { RR_ALGO_ALLGATHER, 3, 3, 0 },    { RR_ALGO_RING_ALLGATHER, 4, 4, 0 },
+        { RR_ALGO_BRUCK_ALLGATHER, 3, 3, 0 }, { RR_ALGO_GATHER, 3, 3, 1 },
+        { RR_ALGO_REDUCE_SCATTER, 3, 3, 0 }, { RR_ALGO_RING_REDUCE_SCATTER, 3, 3, 0 },
+        { RR_ALGO_SCATTER, 3, 3, 1 },      { RR_ALGO_ALLTOALL, 3, 3, 0 },
+        { RR_ALGO_BRUCK_ALLTOALL, 4, 4, 0 }, { RR_ALGO_SHM_REDUCE, 3, 3, 1 },
+        { RR_ALGO_SHM_REDUCE_TWOSHOT, 3, 3, 1 }, { RR_ALGO_SHM_ALLGATHER, 3, 3, 0 },
+        { RR_ALGO_SHM_GATHER, 3, 3, 1 },   { RR_ALGO_SHM_REDUCE_SCATTER, 3, 3, 0 },
+        { RR_ALGO_SHM_SCATTER, 3, 3, 1 },  { RR_ALGO_SHM_ALLTOALL, 3, 3, 0 },
     };
     struct tally t = { .lists = argc > 1 && strcmp(argv[1], "-v") == 0 };
 
