@@ -53,7 +53,7 @@ int64_t rr_comm_describe(ringred_comm *c, const char *collective, uint64_t bytes
                 c->rank, c->ranks, c->local_rank, c->local_ranks, c->layout.hosts);
     rr_text_add(&t, "\"crowded\":%s,\"kernels\":\"%s\",\"numerics\":\"%s\",\"transports\":[",
                 c->crowded ? "true" : "false", rr_reduce_name(),
-                c->wish[RR_ALLREDUCE] == RR_ALGO_RING ? "fast" : "tree");
+                rr_setting_text(&c->settings, RR_SET_NUMERICS));
     if (c->engine.shared)
         rr_text_add(&t, "{\"name\":\"shm\",\"ranks\":%d,\"stage\":%zu,\"heap\":%zu}%s",
                     c->engine.shared->locals, c->engine.shared->stage_bytes,
