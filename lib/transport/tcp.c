@@ -45,7 +45,7 @@ struct link {
     /* out: the message under way, then the tail */
     const struct rr_move *sending;
     size_t given;               /* bytes of it that streams have been given */
-    uint64_t payload;           /* bytes of messages that have gone out, without heads */
+    _Atomic uint64_t payload;   /* bytes of messages that have gone out, without heads; any thread may look */
     unsigned char *rest;        /* what was left of a data frame when the communicator broke */
     size_t rest_bytes, rest_sent;
     unsigned char tail[TAIL_ROOM];
@@ -216,7 +216,8 @@ static int tcp_send(struct rr_transport *base, struct rr_move *m, ringred_error 
     if (rc)
         return rc;
     m->done = m->length;
-    l->payload += m->length;
+    atomic_store_explicit(&l->payload, atomic_load_explicit(&l->payload, memory_order_relaxed) + m->length,
+                          memory_order_relaxed);
     l->sending = NULL;
     return 0;
 }
@@ -737,7 +738,8 @@ static void tcp_describe(const struct rr_transport *base, struct rr_text *text)
     rr_text_add_json(text, t->congestion.outside);
     rr_text_add(text, "},\"sent\":[");
     for (int peer = 0; peer < t->ranks; peer++)
-        rr_text_add(text, "%s%llu", peer ? "," : "", (unsigned long long)t->link[peer].payload);
+        rr_text_add(text, "%s%llu", peer ? "," : "",
+                    (unsigned long long)atomic_load_explicit(&t->link[peer].payload, memory_order_relaxed));
     rr_text_add(text, "]}");
 }
 
