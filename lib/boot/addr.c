@@ -302,6 +302,53 @@ int rr_interfaces(const struct rr_settings *settings, struct rr_address *to, int
     return rc < 0 ? rc : n;
 }
 
+/* Equal where the mask has ones? */
+static bool same_network(const struct rr_address *a, const struct rr_address *mine, const struct rr_address *mask)
+{
+    size_t bytes = a->family == RR_FAMILY_IP4 ? 4 : 16;
+
+    for (size_t i = 0; i < bytes; i++)
+        if ((a->ip[i] ^ mine->ip[i]) & mask->ip[i])
+            return false;
+    return a->family == mine->family;
+}
+
+static bool is_near(const struct rr_address *a, const struct ifaddrs *all)
+{
+    bool near = false;
+
+    for (const struct ifaddrs *i = all; i && !a->loopback; i = i->ifa_next) {
+        struct rr_address mine = { 0 }, mask = { 0 };
+        if (!i->ifa_addr || !i->ifa_netmask || !(i->ifa_flags & IFF_UP))
+            continue;
+        rr_address_of(i->ifa_addr, &mine);
+        rr_address_of(i->ifa_netmask, &mask);
+        if (rr_address_same_ip(a, &mine))
+            return false; /* as two hosts may have a bridge of the same number each */
+        near = near || (mine.family == a->family && mask.family == a->family && same_network(a, &mine, &mask));
+    }
+    return near;
+}
+
+int rr_addresses_near(struct rr_address *list, int n)
+{
+    struct ifaddrs *all;
+    int near = 0;
+
+    if (getifaddrs(&all) < 0)
+        return 0;
+    for (int i = 0; i < n; i++) {
+        struct rr_address a = list[i];
+        if (!is_near(&a, all))
+            continue;
+        for (int k = i; k > near; k--)
+            list[k] = list[k - 1];
+        list[near++] = a;
+    }
+    freeifaddrs(all);
+    return near;
+}
+
 /* ---- sockets ---- */
 
 static int new_socket(int family)

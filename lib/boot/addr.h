@@ -57,6 +57,10 @@ const char *rr_address_text(const struct rr_address *a,
 int rr_interfaces(const struct rr_settings *settings, struct rr_address *to, int room,
                   ringred_error *why);
 
+/* How many of the addresses come first that lie on networks which this machine's interfaces are on, and are
+ * not its own: they are moved to the front, in their order. */
+int rr_addresses_near(struct rr_address *list, int n);
+
 /* A listening socket, non-blocking and close-on-exec, or -errno. Port 0: chosen, and written to a.
  */
 int rr_listen(struct rr_address *a);

@@ -106,6 +106,19 @@ int rr_wire_dialled(struct rr_boot *b, struct rr_dial *d)
 
 /* ---- whom to dial where ---- */
 
+/* Where two hosts share several networks, their streams take them in turn. */
+static void spread(struct rr_dial *d, int stream)
+{
+    int near = rr_addresses_near(d->to, d->count);
+
+    for (int turn = 0; near > 1 && turn < stream % near; turn++) {
+        struct rr_address first = d->to[0];
+        for (int i = 0; i + 1 < near; i++)
+            d->to[i] = d->to[i + 1];
+        d->to[near - 1] = first;
+    }
+}
+
 static int add_dial(struct rr_boot *b, int rank, int stream, ringred_error *why)
 {
     const struct rr_entry *e = &b->entry[rank];
@@ -120,6 +133,8 @@ static int add_dial(struct rr_boot *b, int rank, int stream, ringred_error *why)
         if (e->address[i].family != RR_FAMILY_NONE &&
             (!e->address[i].loopback || e->net == b->entry[b->rank].net))
             d->to[d->count++] = e->address[i];
+    if (stream > 0)
+        spread(d, stream);
     if (d->count)
         return 0;
     return rr_fail(why, RINGRED_ECONFIG, rank, 0,

@@ -914,6 +914,34 @@ static void test_a_job_without_a_key_meets_with_one_warning(void **state)
     job_done(&job);
 }
 
+/* Neighbours' addresses come first, in their order; our own are nobody's but ours. */
+static void test_addresses_on_shared_networks_come_first(void **state)
+{
+    struct rr_settings settings;
+    struct rr_address mine[RR_ADDRESSES], list[4];
+    ringred_error why = { 0 };
+
+    (void)state;
+    assert_int_equal(rr_settings_load(&settings, NULL, &why), 0);
+    int n = rr_interfaces(&settings, mine, RR_ADDRESSES, &why), lan = -1;
+    assert_true(n > 0);
+    for (int i = 0; i < n && lan < 0; i++)
+        lan = !mine[i].loopback && mine[i].family == RR_FAMILY_IP4 ? i : -1;
+    if (lan < 0)
+        skip(); /* no network to have neighbours on */
+    list[0] = list[1] = list[2] = list[3] = mine[lan];
+    list[0].ip[0] = 203, list[0].ip[1] = 0, list[0].ip[2] = 113; /* for documentation: nobody's network */
+    list[2].ip[3] ^= 1;
+    list[3].ip[3] ^= 2;
+    int near = rr_addresses_near(list, 4);
+    assert_true(near <= 2); /* the mask may be one of a single address */
+    if (near == 2) {
+        assert_int_equal(list[0].ip[3], mine[lan].ip[3] ^ 1);
+        assert_int_equal(list[1].ip[3], mine[lan].ip[3] ^ 2);
+    }
+    assert_int_equal(list[near].ip[0], 203);
+}
+
 static void test_another_version_at_the_root_is_named(void **state)
 {
     (void)state;
@@ -1006,6 +1034,7 @@ int main(void)
         cmocka_unit_test(test_a_part_given_twice_is_not_two),
         cmocka_unit_test(test_another_key_is_refused_and_told),
         cmocka_unit_test(test_a_job_without_a_key_meets_with_one_warning),
+        cmocka_unit_test(test_addresses_on_shared_networks_come_first),
         cmocka_unit_test(test_another_version_at_the_root_is_named),
         cmocka_unit_test(test_another_version_that_comes_is_named_in_the_end),
         cmocka_unit_test(test_torchrun_ranks_meet_beside_the_store),
