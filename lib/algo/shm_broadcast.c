@@ -29,7 +29,7 @@ void rr_shm_serve(struct rr_builder *b, const struct rr_group *g, struct rr_span
     rr_after(b, await, signal, 0);
     rr_after(b, copy, await, W);
     if (windows) /* my input is the caller's again only when nobody reads it */
-        rr_after(b, rr_add_await(b, RR_LEFT, others.rank, others.n), await, 0);
+        rr_after(b, rr_add_farewell(b, others.rank, others.n), await, 0);
 }
 
 static void await_readers(struct rr_builder *b, const struct rr_group *g, int leader)

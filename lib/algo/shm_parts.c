@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Inside one host, collectives whose vectors have parts, and reduce: everybody puts what others want
  * where they can read it (its window, else its stage), says ARRIVED, awaits all, and takes what it
- * wants. One wait, and one more where somebody's own buffer is read: it is the caller's again only when
- * all have LEFT it. The rules that keep stages right are those of shm.c. */
+ * wants. One wait, and one more for a rank whose own buffer is read: it is the caller's again only when all
+ * have LEFT it. The rules that keep stages right are those of shm.c. */
 #include "algo/parts.h"
 
 #define W RR_PLAN_WINDOW
@@ -80,7 +80,7 @@ static int leave(struct rr_builder *b, const struct rr_group *g, struct rr_publi
 
     rr_others_of(g, &others);
     int signal = rr_add_signal(b, RR_LEFT);
-    int await = rr_add_await(b, RR_LEFT, others.rank, others.n);
+    int await = rr_add_farewell(b, others.rank, others.n);
     rr_after(b, signal, last, 0);
     rr_after(b, await, signal, 0);
     rr_after(b, in.first, last, W); /* and thereby the await of ARRIVED */
@@ -96,7 +96,7 @@ static void leave_root(struct rr_builder *b, const struct rr_group *g, struct rr
     if (g->rank[g->mine] == root)
         rr_after(b, rr_add_signal(b, RR_LEFT), last, 0);
     else
-        rr_after(b, rr_add_await(b, RR_LEFT, &reader, 1), last, 0);
+        rr_after(b, rr_add_farewell(b, &reader, 1), last, 0);
     rr_after(b, in.first, last, W);
 }
 
@@ -243,7 +243,7 @@ RR_BUILDER(rr_build_shm_scatter)
         rr_add_copy(b, part_of(RR_IN, me, me), &out, 1, 0);
         struct rr_others others;
         rr_others_of(&g, &others);
-        rr_after(b, rr_add_await(b, RR_LEFT, others.rank, others.n), in.await, 0);
+        rr_after(b, rr_add_farewell(b, others.rank, others.n), in.await, 0);
         rr_after(b, in.first, in.await, W);
         return rr_plan_finish(b, plan);
     }

@@ -192,7 +192,7 @@ int rr_run_waits_for(const struct rr_engine *e, const struct rr_run *r, const ui
         int peer = -1;
         if (segment >= r->segments)
             continue;
-        if (step->kind == RR_STEP_AWAIT)
+        if (step->kind == RR_STEP_AWAIT && !rr_run_await_is_off(r, step))
             peer = awaited(e, r, step, segment, among);
         else if ((step->kind == RR_STEP_RECV || step->kind == RR_STEP_SEND) &&
                  (!among || among[step->peer]))

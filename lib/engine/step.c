@@ -228,6 +228,9 @@ static int run_await(struct rr_engine *e, struct rr_run *r, const struct rr_step
                      size_t segment, ringred_error *why)
 {
     const int16_t *peer = &r->program->plan->peer[step->peer0];
+
+    if (rr_run_await_is_off(r, step))
+        return 0;
     uint64_t want = r->base + segment + 1;
 
     for (uint32_t i = r->awaited; i < step->peers; i++) {

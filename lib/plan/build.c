@@ -238,6 +238,15 @@ int rr_add_await(struct rr_builder *b, enum rr_counter counter, const int16_t *p
     return add_step(b, step);
 }
 
+int rr_add_farewell(struct rr_builder *b, const int16_t *peers, int n)
+{
+    int step = rr_add_await(b, RR_LEFT, peers, n);
+
+    if (!b->failed)
+        ((struct rr_step *)b->steps.at)[step].flags = RR_WINDOW_IN;
+    return step;
+}
+
 /* ---- order ---- */
 
 void rr_after(struct rr_builder *b, int step, int on, int back)

@@ -154,7 +154,7 @@ static int add_counters(struct rr_graph *g, int k)
     for (int r = 0; r < ranks_of(g); r++) {
         const struct rr_plan *p = plan_of(g, k, r);
         for (uint32_t x = 0; x < p->steps; x++)
-            for (uint32_t i = 0; i < p->step[x].peers; i++) {
+            for (uint32_t i = 0; i < p->step[x].peers && !rr_model_step_is_off(g->call[k].m, r, &p->step[x]); i++) {
                 int peer = p->peer[p->step[x].peer0 + i];
                 int64_t on = rr_graph_signal(plan_of(g, k, peer), p->step[x].counter);
                 if (on < 0)

@@ -202,6 +202,8 @@ static bool copies_to_itself(const struct rr_model *m, int rank, const struct rr
 
 bool rr_model_step_is_off(const struct rr_model *m, int rank, const struct rr_step *x)
 {
+    if (x->kind == RR_STEP_AWAIT)
+        return (x->flags & RR_WINDOW_IN) && !in_has_window(m->c, rank);
     if (x->kind != RR_STEP_COPY)
         return false;
     return ((x->flags & RR_PRIVATE_IN) && in_has_window(m->c, rank)) ||

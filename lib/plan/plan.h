@@ -68,6 +68,7 @@ enum rr_step_kind {
 #define RR_PRIVATE_OUT 2u      /* COPY: only if my output has no window; see STAGE above */
 #define RR_DIVIDE 4u           /* REDUCE: this is the final sum; an average divides here. COPY: of a reduction, a sum of one */
 #define RR_IN_PLACE 8u         /* COPY: only if I am in place; fills what KEPT names */
+#define RR_WINDOW_IN 32u       /* AWAIT: only if my input has a window, else nobody has read it there */
 #define RR_PARTIAL 16u         /* REDUCE: the sum of a host, that goes on; an average of a narrow type is taken here
                                 * over the host and at the end over hosts, so that nothing overflows */
 
@@ -133,6 +134,7 @@ int rr_add_copy(struct rr_builder *b, struct rr_span from, const struct rr_span 
                 unsigned flags);
 int rr_add_signal(struct rr_builder *b, enum rr_counter counter);
 int rr_add_await(struct rr_builder *b, enum rr_counter counter, const int16_t *peers, int n);
+int rr_add_farewell(struct rr_builder *b, const int16_t *peers, int n); /* await LEFT with RR_WINDOW_IN */
 void rr_after(struct rr_builder *b, int step, int on, int back);       /* step waits for (on, s - back) */
 void rr_lag(struct rr_builder *b, int step, int lag);
 

@@ -40,6 +40,8 @@ static void print_flags(unsigned flags, struct rr_text *t)
         rr_text_add(t, " divide");
     if (flags & RR_IN_PLACE)
         rr_text_add(t, " in-place");
+    if (flags & RR_WINDOW_IN)
+        rr_text_add(t, " window-in");
     if (flags & RR_PARTIAL)
         rr_text_add(t, " partial");
 }

@@ -285,7 +285,8 @@ static bool can_run(struct run *run, struct target t)
         if (k->done[d->step] < (need < segments ? need : segments))
             return false;
     }
-    for (; *at < (uint32_t)x->deps + x->peers; ++*at) {
+    uint32_t awaited = rr_model_step_is_off(&run->m, t.rank, x) ? 0 : x->peers;
+    for (; *at < x->deps + awaited; ++*at) {
         int peer = k->plan->peer[x->peer0 + *at - x->deps];
         if (run->rank[peer].counter[x->counter] <= segment)
             return false;
