@@ -25,6 +25,7 @@ void *bench_memory(const struct bench_rank *r, size_t bytes)
 {
     void *memory = NULL;
 
+    bytes = bytes ? bytes : 1; /* a call of no elements gets a buffer, too */
     bytes = bytes ? bytes : 1; /* a part may be empty */
     if (r->options->symmetric) {
         int rc = ringred_alloc(r->comm, bytes, &memory);
