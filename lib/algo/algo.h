@@ -34,6 +34,7 @@ enum rr_algo {
     RR_ALGO_ALLGATHER,      /* links: each to all */
     RR_ALGO_RING_ALLGATHER, /* links: passed on from neighbour to neighbour */
     RR_ALGO_BRUCK_ALLGATHER, /* links: ceil(log2 n) rounds */
+    RR_ALGO_STAR_ALLGATHER,  /* links: everything to rank 0 and back; the fewest messages */
     RR_ALGO_GATHER,         /* links: each to the root */
     RR_ALGO_REDUCE_SCATTER, /* links: each part to its owner */
     RR_ALGO_RING_REDUCE_SCATTER, /* links; not the canonical tree */

@@ -127,6 +127,7 @@ RR_BUILDER(rr_build_reduce);
 RR_BUILDER(rr_build_reduce_twoshot);
 RR_BUILDER(rr_build_allgather);
 RR_BUILDER(rr_build_ring_allgather);
+RR_BUILDER(rr_build_star_allgather);
 RR_BUILDER(rr_build_bruck_allgather);
 RR_BUILDER(rr_build_gather);
 RR_BUILDER(rr_build_reduce_scatter);

@@ -31,6 +31,7 @@ const struct rr_algo_row rr_algo_table[RR_ALGOS] = {
     [RR_ALGO_ALLGATHER] = { "allgather", RR_ALLGATHER, true, false, true, "1", "(n-1) S", NULL, rr_build_allgather },
     [RR_ALGO_RING_ALLGATHER] = { "ring-allgather", RR_ALLGATHER, true, false, true, "n-1", "(n-1) S", NULL, rr_build_ring_allgather },
     [RR_ALGO_BRUCK_ALLGATHER] = { "bruck-allgather", RR_ALLGATHER, true, false, true, "ceil(log2 n)", "(n-1) S", EQUAL, rr_build_bruck_allgather },
+    [RR_ALGO_STAR_ALLGATHER] = { "star-allgather", RR_ALLGATHER, true, false, true, "2", "n(n-1) S", EQUAL, rr_build_star_allgather },
     [RR_ALGO_GATHER] = { "gather", RR_GATHER, true, false, true, "1", "S", NULL, rr_build_gather },
     [RR_ALGO_REDUCE_SCATTER] = { "reduce-scatter", RR_REDUCE_SCATTER, true, false, true, "1", "(n-1) S", NULL, rr_build_reduce_scatter },
     [RR_ALGO_RING_REDUCE_SCATTER] = { "ring-reduce-scatter", RR_REDUCE_SCATTER, false, false, true, "n-1", "(n-1) S", EQUAL "; " NARROW, rr_build_ring_reduce_scatter },

@@ -50,6 +50,8 @@ static size_t star_most(int ranks)
 #define LINK_REDUCE_MOST (64 * KI)
 #define BINOMIAL_MOST (64 * KI)
 #define BRUCK_MOST (2 * KI) /* of one part */
+#define CROWDED_STAR_MOST (16 * KI) /* of one part of an allgather, with more ranks than CPUs */
+#define CROWDED_BRUCK_MOST (256 * KI)
 #define BRUCK_RANKS 8       /* from more on */
 
 static bool is_possible(const ringred_comm *c, enum rr_algo algo)
@@ -133,6 +135,8 @@ static enum rr_algo linked_by_size(const ringred_comm *c, enum rr_collective wha
     case RR_REDUCE:
         return small ? RR_ALGO_REDUCE : RR_ALGO_REDUCE_TWOSHOT;
     case RR_ALLGATHER:
+        if (c->crowded_any && !c->wired && c->ranks > 2 && c->ranks <= 8 && bytes <= CROWDED_BRUCK_MOST)
+            return bytes <= CROWDED_STAR_MOST ? RR_ALGO_STAR_ALLGATHER : RR_ALGO_BRUCK_ALLGATHER;
         return bruck ? RR_ALGO_BRUCK_ALLGATHER : RR_ALGO_ALLGATHER;
     case RR_GATHER:
         return RR_ALGO_GATHER;

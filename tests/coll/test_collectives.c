@@ -322,6 +322,7 @@ static void test_links(void **state)
         { 3, { "transport=tcp", "algorithm=broadcast-twoshot,reduce-twoshot,ring-allgather,bruck-alltoall" } },
         { 5, { "transport=tcp", "algorithm=bruck-allgather,bruck-alltoall,reduce,binomial", "segment=5000" } },
         { 4, { "transport=tcp", "algorithm=bruck-allgather,bruck-alltoall,reduce-twoshot" } },
+        { 3, { "transport=tcp", "algorithm=star-allgather", "segment=4096" } },
         { 3, { "transport=tcp", "tcp_streams=3" } },
     };
 

@@ -681,7 +681,7 @@ int main(int argc, char **argv)
         { RR_ALGO_HIER_BARRIER, 8, 2, 0 }, { RR_ALGO_BROADCAST_TWOSHOT, 3, 3, 1 },
         { RR_ALGO_REDUCE, 3, 3, 1 },       { RR_ALGO_REDUCE_TWOSHOT, 3, 3, 2 },
         { RR_ALGO_ALLGATHER, 3, 3, 0 },    { RR_ALGO_RING_ALLGATHER, 4, 4, 0 },
-        { RR_ALGO_BRUCK_ALLGATHER, 3, 3, 0 }, { RR_ALGO_GATHER, 3, 3, 1 },
+        { RR_ALGO_STAR_ALLGATHER, 3, 3, 0 },  { RR_ALGO_BRUCK_ALLGATHER, 3, 3, 0 }, { RR_ALGO_GATHER, 3, 3, 1 },
         { RR_ALGO_REDUCE_SCATTER, 3, 3, 0 }, { RR_ALGO_RING_REDUCE_SCATTER, 3, 3, 0 },
         { RR_ALGO_SCATTER, 3, 3, 1 },      { RR_ALGO_ALLTOALL, 3, 3, 0 },
         { RR_ALGO_BRUCK_ALLTOALL, 4, 4, 0 }, { RR_ALGO_SHM_REDUCE, 3, 3, 1 },
