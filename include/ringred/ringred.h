@@ -202,8 +202,9 @@ RINGRED_API int32_t ringred_allgatherv_start(ringred_comm *comm, const void *sen
                                              const size_t *counts, const size_t *places,
                                              int32_t type, ringred_request **request);
 
-/* counts and places count on the root only. A rank whose count differs from the root's counts[rank] is
- * reported as EMISMATCH, and so below. */
+/* gatherv: counts and places count on the root only; scatterv: send, too. A rank whose count differs from
+ * what the root has for it is reported as EMISMATCH; where a rank's own two figures differ, its call is
+ * refused. In place as the calls with equal parts: a vector of one part is this rank's part of the other. */
 RINGRED_API int32_t ringred_gatherv(ringred_comm *comm, const void *send, size_t count, void *recv,
                                     const size_t *counts, const size_t *places, int32_t type,
                                     int32_t root);

@@ -210,9 +210,11 @@ static int check_parts(ringred_comm *c, const struct rr_call *call, const size_t
         if (!fits(c, count[r], from, bytes))
             return rr_comm_refuse(c, RINGRED_EINVAL, "%sv: part %d, %zu elements at %zu, is more than memory",
                                   rr_collective_name(call->what), r, count[r], from);
-        if (at && output && count[r] && from < *end) /* not ascending: look closely */
+        if (!count[r])
+            continue; /* wherever it is said to be */
+        if (at && output && from < *end) /* not ascending: look closely */
             for (int q = 0; q < r; q++)
-                if (from < at[q] + count[q] && at[q] < from + count[r])
+                if (count[q] && from < at[q] + count[q] && at[q] < from + count[r])
                     return rr_comm_refuse(c, RINGRED_EINVAL, "%sv: parts %d and %d of recv overlap",
                                           rr_collective_name(call->what), q, r);
         sum += count[r];

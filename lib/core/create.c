@@ -25,7 +25,7 @@ struct card {
     int32_t no_windows;        /* this rank cannot reach every mate's heap */
     int32_t no_fences;         /* sleepers cannot make this rank pass a fence */
     int32_t congestion;        /* what probing loopback found; 0: nothing better */
-    char agreed[256];          /* the settings that must be equal, in words */
+    char agreed[512];          /* the settings that must be equal, in words */
     uint64_t cpus[CPUS / 64];
 };
 
@@ -37,7 +37,7 @@ static void write_card(const ringred_comm *c, struct card *card)
     memset(card, 0, sizeof *card);
     card->machine = rr_machine_hash();
     snprintf(card->agreed, sizeof card->agreed,
-             "transport=%.12s algorithm=%.64s numerics=%.12s segment=%lld ranks_per_host=%lld "
+             "transport=%.12s algorithm=%.255s numerics=%.12s segment=%lld ranks_per_host=%lld "
              "stage=%lld heap=%lld tcp_streams=%lld",
              rr_setting_text(s, RR_SET_TRANSPORT), rr_setting_text(s, RR_SET_ALGORITHM),
              rr_setting_text(s, RR_SET_NUMERICS), (long long)rr_setting(s, RR_SET_SEGMENT),

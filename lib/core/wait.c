@@ -47,7 +47,7 @@ static int look(ringred_comm *c, const struct rr_run *run, int64_t now, ringred_
     peer = rr_run_waits_for(e, run, c->gone);
     if (peer < 0)
         return 0;
-    if (e->shared && e->shared->mate[peer].page) {
+    if (e->shared && e->shared->mate[peer].page && (c->gone[peer] & RR_GONE_MEMORY)) {
         uint64_t left = atomic_load(&e->shared->mate[peer].page->left);
         return left ? rr_fail(why, RINGRED_EPEER, peer, 0,
                               "rank %d left the communicator after operation %llu, while this rank is "

@@ -124,7 +124,8 @@ void rr_trace_begin(struct rr_engine *e);                     /* an operation */
 void rr_trace_end(struct rr_engine *e, const struct rr_run *r);
 void rr_trace_close(struct rr_engine *e);
 
-/* A rank that the run still needs something from, of those with among[rank] (NULL: all); -1: none. */
+/* A rank that the run still needs something from, of those gone in the way that it is needed (among:
+ * RR_GONE_ bits; NULL: of all); -1: none. */
 int rr_run_waits_for(const struct rr_engine *e, const struct rr_run *r, const uint8_t *among);
 
 #endif

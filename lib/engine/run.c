@@ -152,7 +152,7 @@ static int awaited(const struct rr_engine *e, const struct rr_run *r, const stru
         uint64_t seen = atomic_load(step->counter == RR_ARRIVED
                                         ? &page->arrival[r->turn].counter
                                         : &page->counter[step->counter].value);
-        if ((!among || among[peer]) && seen < r->base + segment + 1)
+        if ((!among || (among[peer] & RR_GONE_MEMORY)) && seen < r->base + segment + 1)
             return peer;
     }
     return -1;
@@ -168,7 +168,7 @@ static int lane_waits_for(const struct rr_engine *e, const struct rr_run *r, con
         bool here =
             atomic_load(&e->shared->mate[peer].page->arrival[r->turn].counter) > r->base;
         arrived += here;
-        if (!among || among[peer]) {
+        if (!among || (among[peer] & RR_GONE_MEMORY)) {
             if (!here)
                 return peer;
             suspect = peer;
@@ -195,7 +195,7 @@ int rr_run_waits_for(const struct rr_engine *e, const struct rr_run *r, const ui
         if (step->kind == RR_STEP_AWAIT && !rr_run_await_is_off(r, step))
             peer = awaited(e, r, step, segment, among);
         else if ((step->kind == RR_STEP_RECV || step->kind == RR_STEP_SEND) &&
-                 (!among || among[step->peer]))
+                 (!among || (among[step->peer] & RR_GONE_LINK)) && !rr_run_is_left_out(e, r, step, segment))
             peer = step->peer;
         if (peer >= 0)
             return peer;

@@ -253,6 +253,14 @@ static int run_await(struct rr_engine *e, struct rr_run *r, const struct rr_step
     return 0;
 }
 
+bool rr_run_is_left_out(const struct rr_engine *e, const struct rr_run *r, const struct rr_step *step,
+                        size_t segment)
+{
+    uint32_t span = step->kind == RR_STEP_SEND ? step->source : step->destination;
+
+    return segment > 0 && extent_of(e, r, span, segment).bytes == 0;
+}
+
 /* Starts or continues the transfer of a step. */
 static int run_move(struct rr_engine *e, struct rr_run *r, const struct rr_step *step,
                     size_t segment, ringred_error *why)

@@ -12,6 +12,9 @@ size_t rr_ragged_elements(const struct rr_engine *e, const struct rr_run *r, con
 size_t rr_ragged_at(const struct rr_engine *e, const struct rr_run *r, const struct rr_span *s);
 /* A peer is in this operation: do we agree, and where are its vectors? */
 int rr_run_meet(struct rr_engine *e, struct rr_run *r, int peer, ringred_error *why);
+/* A message of a late segment that has no bytes: both ends know, and leave it out. */
+bool rr_run_is_left_out(const struct rr_engine *e, const struct rr_run *r, const struct rr_step *step,
+                        size_t segment);
 static inline bool rr_run_await_is_off(const struct rr_run *r, const struct rr_step *step)
 {
     return (step->flags & RR_WINDOW_IN) && !r->in_window;

@@ -226,14 +226,14 @@ static void shm_check(struct rr_shared *s, uint8_t *gone)
     for (int i = 0; i < s->locals; i++) {
         int rank = s->local[i];
         struct pollfd look = { m->pidfd[rank], POLLIN, 0 };
-        if (rank == s->me || gone[rank])
+        if (rank == s->me || (gone[rank] & RR_GONE_MEMORY))
             continue;
         if (atomic_load(&s->mate[rank].page->left))
-            gone[rank] = 1;
+            gone[rank] |= RR_GONE_MEMORY;
         else if (m->pidfd[rank] >= 0)
-            gone[rank] = poll(&look, 1, 0) == 1;
+            gone[rank] |= poll(&look, 1, 0) == 1 ? RR_GONE_MEMORY : 0;
         else
-            gone[rank] = kill(m->pid[rank], 0) && errno == ESRCH;
+            gone[rank] |= kill(m->pid[rank], 0) && errno == ESRCH ? RR_GONE_MEMORY : 0;
     }
 }
 
@@ -306,14 +306,17 @@ static size_t heap_limit(const struct rr_settings *settings, int locals)
 }
 
 /* 4 MiB, so that a piece has left other caches before it is written again; with many ranks less, since
- * each maps all stages. */
+ * each maps all stages. But segments that have a part for each rank must fit, ten at least (select.c): of
+ * half a KiB, and of two lines if the setting is small. */
 static size_t stage_size(const struct rr_settings *settings, int locals)
 {
     size_t wish = (size_t)rr_setting(settings, RR_SET_STAGE), share = ((size_t)32 << 20) / (size_t)locals;
 
     if (!wish)
         wish = share > (size_t)4 << 20 ? (size_t)4 << 20 : share;
-    return rr_round_up(wish < (size_t)64 << 10 ? (size_t)64 << 10 : wish, PAGE);
+    size_t least = 10 * (size_t)locals * (rr_setting(settings, RR_SET_STAGE) ? 2 * RR_LINE : 512);
+    least = least < (size_t)64 << 10 ? (size_t)64 << 10 : least;
+    return rr_round_up(wish < least ? least : wish, PAGE);
 }
 
 static struct rr_shm *shm_new(int ranks, int locals)

@@ -131,6 +131,16 @@ static const struct rr_ask *recall(const struct tcp *t, const struct rr_ask *the
 
 static int last_words(struct tcp *t, int peer, const struct rr_ask *mine, ringred_error *why);
 
+/* Of the first stream that takes no more; 0: all do. */
+static int send_errno(const struct link *l)
+{
+    int system = 0;
+
+    for (int i = 0; i < l->streams && !system; i++)
+        system = l->stream[i].send_errno;
+    return system;
+}
+
 /* How both ends cut a message: a stripe for each stream, or more where they would be large, so that a fast
  * stream can take more of them. */
 static size_t stripe_of(const struct link *l, size_t length)
@@ -316,7 +326,7 @@ static int last_words(struct tcp *t, int peer, const struct rr_ask *mine, ringre
         if (rc < 0 && l->state == LINK_UP)
             return rc; /* its word, or a broken stream */
         if (rc)
-            return lost(t, peer, l->stream->send_errno, why);
+            return lost(t, peer, send_errno(l), why);
         if (!l->drop) {
             if (f.kind == RR_FRAME_DATA && (uint32_t)f.ask.sequence == (uint32_t)mine->sequence &&
                 !(mine->collective & RR_RAGGED))
@@ -441,6 +451,13 @@ static int take_stripe(struct tcp *t, struct rr_move *m, int i, ringred_error *w
     return 0;
 }
 
+/* Between two frames, and not by an error, unless the peer has said goodbye: then a close that finds
+ * something unread resets what nobody needs any more. */
+static bool is_clean_end(const struct link *l, const struct rr_stream *s)
+{
+    return s->left == 0 && s->lo == s->hi && !s->spilled && (!s->read_errno || l->state == LINK_LEFT);
+}
+
 /* Whatever has come on a stream of a message that has more than one frame. 0: the message has ended;
  * PENDING; ENDED: nothing more will come on this stream; < 0: failed. */
 static int receive_stripes(struct tcp *t, struct rr_move *m, int i, ringred_error *why)
@@ -451,6 +468,8 @@ static int receive_stripes(struct tcp *t, struct rr_move *m, int i, ringred_erro
         int rc = s->ended ? 0 : rr_stream_take(s, &m->done, &s->read_errno);
         if (rc < 0)
             s->ended = true;
+        if (s->ended && !is_clean_end(&t->link[m->peer], s))
+            return lost(t, m->peer, s->read_errno, why);
         if (rc)
             return rc < 0 ? ENDED : rc;
         if (m->done >= m->length)
@@ -515,13 +534,17 @@ static int tcp_recv(struct rr_transport *base, struct rr_move *m, ringred_error 
  * acknowledged; a peer that lives and does not read still acknowledges our window probes. */
 static bool is_silent(const struct tcp *t, int peer)
 {
-    struct tcp_info info = { 0 };
-    socklen_t length = sizeof info;
+    const struct link *l = &t->link[peer];
 
-    if (t->peer_timeout_ns < 0 || getsockopt(t->link[peer].stream->fd, IPPROTO_TCP, TCP_INFO, &info, &length))
-        return false;
-    return info.tcpi_unacked + info.tcpi_probes > 0 &&
-           (int64_t)info.tcpi_last_ack_recv * 1000000 > t->peer_timeout_ns;
+    for (int i = 0; i < l->streams && t->peer_timeout_ns >= 0; i++) {
+        struct tcp_info info = { 0 };
+        socklen_t length = sizeof info;
+        if (getsockopt(l->stream[i].fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
+            info.tcpi_unacked + info.tcpi_probes > 0 &&
+            (int64_t)info.tcpi_last_ack_recv * 1000000 > t->peer_timeout_ns)
+            return true;
+    }
+    return false;
 }
 
 static void check_silence(struct tcp *t)
@@ -551,15 +574,15 @@ static int tcp_check(struct rr_transport *base, const struct rr_ask *ask, uint8_
         struct rr_frame f;
         if (l->state == LINK_UP && !l->sending)
             (void)flush_tail(l);
-        if (l->state == LINK_UP && !l->hunt_until_ns && (!l->stream->left || l->stream->send_errno)) {
-            int rc = l->stream->send_errno ? last_words(t, peer, ask, &seen) : next_header(t, peer, &f, &seen);
+        if (l->state == LINK_UP && !l->hunt_until_ns && (!l->stream->left || send_errno(l))) {
+            int rc = send_errno(l) ? last_words(t, peer, ask, &seen) : next_header(t, peer, &f, &seen);
             if (rc < 0 && l->state == LINK_UP) {
                 *why = seen;
                 return rc;
             }
         }
         if (l->state == LINK_DEAD || has_left(l))
-            gone[peer] = 1;
+            gone[peer] |= RR_GONE_LINK;
     }
     return 0;
 }

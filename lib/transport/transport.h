@@ -24,7 +24,6 @@ struct rr_ask {
     uint64_t sequence;                    /* number of the operation on this communicator, from 1 */
 };
 
-/* Compares what a peer asks for with mine: 0, or EMISMATCH with both in words. */
 static inline enum rr_collective rr_ask_what(const struct rr_ask *ask)
 {
     return (enum rr_collective)(ask->collective & ~RR_RAGGED);
@@ -32,6 +31,7 @@ static inline enum rr_collective rr_ask_what(const struct rr_ask *ask)
 /* EMISMATCH: how many elements I expect of a peer, how many it has for me. */
 int rr_ask_parts(const struct rr_ask *ask, int my_rank, uint64_t mine, int their_rank, uint64_t theirs,
                  ringred_error *why);
+/* Compares what a peer asks for with mine: 0, or EMISMATCH with both in words. */
 int rr_ask_compare(const struct rr_ask *mine, int my_rank, const struct rr_ask *theirs, int their_rank,
                    ringred_error *why);
 uint32_t rr_ask_hash(const struct rr_ask *ask);
@@ -50,6 +50,11 @@ struct rr_move {
 
 struct rr_transport;
 
+/* A rank of this host that has ended may have left all that is wanted of it in a socket, and the other way
+ * round: so two kinds of being gone. */
+#define RR_GONE_MEMORY 1 /* will say nothing more in shared memory */
+#define RR_GONE_LINK 2   /* will send nothing more */
+
 struct rr_transport_ops {
     uint32_t struct_size;
     const char *name;
@@ -58,7 +63,7 @@ struct rr_transport_ops {
     int (*send)(struct rr_transport *t, struct rr_move *m, ringred_error *why);
     int (*recv)(struct rr_transport *t, struct rr_move *m, ringred_error *why);
     /* Looks at peers that nobody is receiving from, and flushes what control frames are queued: sets
-     * gone[r] for those that will send no more. < 0: a peer told of a failure. `ask` is my operation. */
+     * RR_GONE_LINK in gone[r] for those that will send no more. < 0: a peer told of a failure. `ask` is my operation. */
     int (*check)(struct rr_transport *t, const struct rr_ask *ask, uint8_t *gone, ringred_error *why);
     /* Puts everything that can end a wait into an epoll set, once, edge-triggered. */
     int (*watch)(struct rr_transport *t, int epoll, ringred_error *why);
@@ -155,7 +160,7 @@ struct rr_shared {
     size_t stage_bytes, heap_bytes;
     bool fences;                          /* sleepers can make every mate pass a fence (doorbell.c) */
     bool windows;                         /* every mate reaches every heap; else all buffers are ordinary */
-    /* 1 for the ranks whose process has ended; cheap, but a system call. */
+    /* RR_GONE_MEMORY for the ranks whose process has ended; cheap, but a system call. */
     void (*check)(struct rr_shared *s, uint8_t *gone);
     /* NULL, or a decorator's word before a counter of mine is raised: false leaves it as it is. */
     bool (*publish)(void *context);

@@ -326,6 +326,9 @@ static void overlapping(struct rank *me)
     float a[16] = { 0 }, b[16];
 
     refuse(comm, ringred_allgatherv(comm, a, 4, b, count, across, RINGRED_FLOAT32), "parts 0 and 1");
+    count[0] = 0; /* an empty part lies nowhere */
+    across[0] = 1, across[1] = 0;
+    coll_must(comm, ringred_allgatherv(comm, a, count[me->rank], b, count, across, RINGRED_FLOAT32), "an empty part");
     coll_close(comm);
 }
 

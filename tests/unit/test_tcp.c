@@ -370,7 +370,7 @@ static void test_a_goodbye_does_not_overtake_stripes(void **state)
     assert_int_equal(receive(&m, &why), 0);
     assert_memory_equal(got, want, LONG);
     assert_int_equal(links->ops->check(links, &mine, gone, &why), 0);
-    assert_int_equal(gone[1], 1);
+    assert_int_equal(gone[1], RR_GONE_LINK);
 }
 
 static void test_a_peer_whose_streams_end_is_lost(void **state)
