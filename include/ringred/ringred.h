@@ -116,7 +116,8 @@ RINGRED_API int32_t ringred_comm_local_size(const ringred_comm *comm);
  * code 0 if there is neither. */
 RINGRED_API int32_t ringred_comm_error(const ringred_comm *comm, ringred_error *error);
 
-/* What the communicator is made of and, for a call of `bytes` bytes, which plan would run, as JSON
+/* What the communicator is made of and, for a call of `bytes` bytes of each part (of float32, sums, root 0),
+ * which plan would run, as JSON
  * text in the caller's buffer (cut to `room` bytes, always terminated). Not collective. Returns the
  * bytes that the whole text needs, without the terminator, or a negative status. */
 RINGRED_API int64_t ringred_comm_describe(ringred_comm *comm, const char *collective, uint64_t bytes,

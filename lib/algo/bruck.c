@@ -11,11 +11,6 @@
 
 #define W RR_PLAN_WINDOW
 
-static struct rr_span temp_parts(int temp, int part, int parts)
-{
-    return rr_span_parts(rr_span_whole(RR_TEMP, temp), part, parts);
-}
-
 static int new_temp(struct rr_builder *b, int me, int parts)
 {
     return rr_builder_temp(b, rr_span_parts(rr_span_whole(RR_IN, me), 0, parts));
@@ -37,12 +32,12 @@ RR_BUILDER(rr_build_bruck_allgather)
     if (!b)
         return RINGRED_ENOMEM;
 
-    int all = new_temp(b, me, n), first = copy(b, rr_span_whole(RR_IN, me), temp_parts(all, 0, 1));
+    int all = new_temp(b, me, n), first = copy(b, rr_span_whole(RR_IN, me), rr_temp_parts(all, 0, 1));
     int brought[RR_MOST] = { first };
     for (int have = 1, round = 0; have < n; have *= 2, round++) {
         int more = have < n - have ? have : n - have;
-        int send = rr_add_send(b, (me - have + n) % n, round, temp_parts(all, 0, more));
-        int recv = rr_add_recv(b, (me + have) % n, round, temp_parts(all, have, more));
+        int send = rr_add_send(b, (me - have + n) % n, round, rr_temp_parts(all, 0, more));
+        int recv = rr_add_recv(b, (me + have) % n, round, rr_temp_parts(all, have, more));
         for (int i = 0; i < more; i++)
             rr_after(b, send, brought[i], 0); /* one of them for all that came together */
         rr_after(b, recv, first, 0);
@@ -51,7 +46,7 @@ RR_BUILDER(rr_build_bruck_allgather)
             brought[i] = recv;
     }
     for (int i = 0; i < n; i++) {
-        last = copy(b, temp_parts(all, i, 1), rr_span_parts(rr_span_whole(RR_OUT, me), (me + i) % n, 1));
+        last = copy(b, rr_temp_parts(all, i, 1), rr_span_parts(rr_span_whole(RR_OUT, me), (me + i) % n, 1));
         rr_after(b, last, brought[i], 0);
         rr_after(b, first, last, W);
     }
@@ -75,7 +70,7 @@ static int repack(struct swap *s, int d, bool pack, int recv)
 
     for (int i = d, k = 0; i < s->n; i += 2 * d, k++) {
         int run = i + d <= s->n ? d : s->n - i;
-        struct rr_span here = temp_parts(s->all, i, run), there = temp_parts(pack ? s->out : s->in, at, run);
+        struct rr_span here = rr_temp_parts(s->all, i, run), there = rr_temp_parts(pack ? s->out : s->in, at, run);
         int step = pack ? copy(s->b, here, there) : copy(s->b, there, here);
         rr_after(s->b, step, after, 0);
         if (pack)
@@ -101,8 +96,8 @@ static void swap_round(struct swap *s, int d, int round)
 {
     int parts = parts_with(s->n, d);
     int packed = repack(s, d, true, -1);
-    int send = rr_add_send(s->b, (s->me + d) % s->n, round, temp_parts(s->out, 0, parts));
-    int recv = rr_add_recv(s->b, (s->me - d + s->n) % s->n, round, temp_parts(s->in, 0, parts));
+    int send = rr_add_send(s->b, (s->me + d) % s->n, round, rr_temp_parts(s->out, 0, parts));
+    int recv = rr_add_recv(s->b, (s->me - d + s->n) % s->n, round, rr_temp_parts(s->in, 0, parts));
 
     rr_after(s->b, send, packed, 0);
     rr_after(s->b, recv, round == 0 ? s->first : s->done, 0); /* what came before has been unpacked */
@@ -127,7 +122,7 @@ RR_BUILDER(rr_build_bruck_alltoall)
     s.in = new_temp(s.b, me, (n + 1) / 2);
     for (int i = 0; i < n; i++) {
         struct rr_span in = rr_span_parts(rr_span_whole(RR_IN, me), (me + i) % n, 1);
-        int step = copy(s.b, in, temp_parts(s.all, i, 1));
+        int step = copy(s.b, in, rr_temp_parts(s.all, i, 1));
         if (s.first < 0)
             s.first = step;
         else
@@ -138,7 +133,7 @@ RR_BUILDER(rr_build_bruck_alltoall)
         swap_round(&s, d, round);
     for (int i = 0; i < n; i++) { /* what has come i ranks is from rank me - i */
         struct rr_span out = rr_span_parts(rr_span_whole(RR_OUT, me), (me - i + n) % n, 1);
-        int step = copy(s.b, temp_parts(s.all, i, 1), out);
+        int step = copy(s.b, rr_temp_parts(s.all, i, 1), out);
         rr_after(s.b, step, s.done, 0);
         s.done = step;
     }

@@ -14,11 +14,6 @@
 
 #define W RR_PLAN_WINDOW
 
-static struct rr_span part_of(enum rr_place place, int rank, int part)
-{
-    return rr_span_parts(rr_span_whole(place, rank), part, 1);
-}
-
 static int behind(int n, int me, int j)
 {
     return (me + j + n) % n;
@@ -35,9 +30,9 @@ static int open_builder(const struct rr_layout *layout, int me, const char *name
 /* My own part goes from my input to my output. */
 static int keep_own(struct rr_builder *b, int me, int in_part, int out_part)
 {
-    struct rr_span out = part_of(RR_OUT, me, out_part);
+    struct rr_span out = rr_part(RR_OUT, me, out_part);
 
-    return rr_add_copy(b, part_of(RR_IN, me, in_part), &out, 1, 0);
+    return rr_add_copy(b, rr_part(RR_IN, me, in_part), &out, 1, 0);
 }
 
 RR_BUILDER(rr_build_allgather)
@@ -51,7 +46,7 @@ RR_BUILDER(rr_build_allgather)
     for (int j = 1; j < n; j++) {
         int to = behind(n, me, j), from = behind(n, me, -j);
         rr_add_send(b, to, 0, rr_span_whole(RR_IN, me));
-        rr_add_recv(b, from, 0, part_of(RR_OUT, me, from));
+        rr_add_recv(b, from, 0, rr_part(RR_OUT, me, from));
     }
     return rr_plan_finish(b, plan);
 }
@@ -67,7 +62,7 @@ RR_BUILDER(rr_build_gather)
     else
         keep_own(b, me, 0, me);
     for (int j = 1; j < n && me == root; j++)
-        rr_add_recv(b, behind(n, me, -j), 0, part_of(RR_OUT, me, behind(n, me, -j)));
+        rr_add_recv(b, behind(n, me, -j), 0, rr_part(RR_OUT, me, behind(n, me, -j)));
     return rr_plan_finish(b, plan);
 }
 
@@ -82,7 +77,7 @@ RR_BUILDER(rr_build_scatter)
     else
         keep_own(b, me, me, 0);
     for (int j = 1; j < n && me == root; j++)
-        rr_add_send(b, behind(n, me, j), 0, part_of(RR_IN, me, behind(n, me, j)));
+        rr_add_send(b, behind(n, me, j), 0, rr_part(RR_IN, me, behind(n, me, j)));
     return rr_plan_finish(b, plan);
 }
 
@@ -117,8 +112,8 @@ RR_BUILDER(rr_build_reduce_scatter)
     (void)root; /* it has none */
     RR_TRY(open_builder(layout, me, "direct reduce-scatter", &b));
     for (int j = 1; j < n; j++)
-        rr_add_send(b, behind(n, me, j), 0, part_of(RR_IN, me, behind(n, me, j)));
-    sum_of_all(b, n, me, part_of(RR_IN, me, me), rr_span_whole(RR_OUT, me), recv);
+        rr_add_send(b, behind(n, me, j), 0, rr_part(RR_IN, me, behind(n, me, j)));
+    sum_of_all(b, n, me, rr_part(RR_IN, me, me), rr_span_whole(RR_OUT, me), recv);
     return rr_plan_finish(b, plan);
 }
 
@@ -184,7 +179,7 @@ RR_BUILDER(rr_build_alltoall)
     keep_own(b, me, me, me);
     for (int j = 1; j < n; j++) { /* in place, what is received lies where this is sent from */
         int to = behind(n, me, j);
-        struct rr_span in = part_of(RR_IN, me, to), temp = rr_span_parts(in, 0, 1);
+        struct rr_span in = rr_part(RR_IN, me, to), temp = rr_span_parts(in, 0, 1);
         temp = rr_at(temp, RR_TEMP, rr_builder_temp(b, temp));
         kept[to] = rr_add_copy(b, in, &temp, 1, RR_IN_PLACE);
         keep[to] = rr_at(in, RR_KEPT, temp.rank);
@@ -192,7 +187,7 @@ RR_BUILDER(rr_build_alltoall)
     for (int j = 1; j < n; j++) {
         int to = behind(n, me, j), from = behind(n, me, -j);
         int send = rr_add_send(b, to, 0, keep[to]);
-        int recv = rr_add_recv(b, from, 0, part_of(RR_OUT, me, from));
+        int recv = rr_add_recv(b, from, 0, rr_part(RR_OUT, me, from));
         rr_after(b, send, kept[to], 0);
         rr_after(b, kept[to], send, W);
         rr_after(b, recv, kept[from], 0);

@@ -36,6 +36,16 @@ static inline struct rr_span rr_at(struct rr_span shape, enum rr_place place, in
     return shape;
 }
 
+/* One part of a buffer; parts of a temp, one behind the other. */
+static inline struct rr_span rr_part(enum rr_place place, int rank, int part)
+{
+    return rr_span_parts(rr_span_whole(place, rank), part, 1);
+}
+static inline struct rr_span rr_temp_parts(int temp, int part, int parts)
+{
+    return rr_span_parts(rr_span_whole(RR_TEMP, temp), part, parts);
+}
+
 /* A plan of one copy from input to output: what is left of every algorithm for one rank. */
 int rr_alone(const char *name, struct rr_plan **plan);
 

@@ -7,11 +7,6 @@
 
 #define W RR_PLAN_WINDOW
 
-static struct rr_span part_of(enum rr_place place, int rank, int part)
-{
-    return rr_span_parts(rr_span_whole(place, rank), part, 1);
-}
-
 static int open_builder(const struct rr_layout *layout, int me, const char *name, struct rr_group *g,
                         struct rr_builder **b)
 {
@@ -32,7 +27,7 @@ static struct rr_published publish_parts(struct rr_builder *b, const struct rr_g
     rr_others_of(g, &others);
     rr_builder_stage(b, g->n);
     for (int i = 0; i < others.n; i++) {
-        struct rr_span from = part_of(RR_IN, me, others.rank[i]), to = rr_at(from, RR_STAGE, me);
+        struct rr_span from = rr_part(RR_IN, me, others.rank[i]), to = rr_at(from, RR_STAGE, me);
         int copy = rr_add_copy(b, from, &to, 1, RR_PRIVATE_IN);
         if (last >= 0)
             rr_after(b, copy, last, 0);
@@ -66,14 +61,15 @@ static struct rr_published publish_nothing(struct rr_builder *b, const struct rr
 /* Copies one part for me from another's input, after step `after`. */
 static int take(struct rr_builder *b, int from, int in_part, int me, int out_part, int after)
 {
-    struct rr_span out = part_of(RR_OUT, me, out_part);
-    int copy = rr_add_copy(b, part_of(RR_IN, from, in_part), &out, 1, 0);
+    struct rr_span out = rr_part(RR_OUT, me, out_part);
+    int copy = rr_add_copy(b, rr_part(RR_IN, from, in_part), &out, 1, 0);
 
     rr_after(b, copy, after, 0);
     return copy;
 }
 
-/* I have read all that I want once step `last` is done; nobody ends before all have. */
+/* I have read all that I want once step `last` is done; a rank whose own buffer was read does not end before
+ * all have. */
 static int leave(struct rr_builder *b, const struct rr_group *g, struct rr_published in, int last)
 {
     struct rr_others others;
@@ -109,7 +105,7 @@ RR_BUILDER(rr_build_shm_allgather)
     (void)root; /* it has none */
     RR_TRY(open_builder(layout, me, "shared allgather", &g, &b));
     struct rr_published in = publish_whole(b, &g);
-    struct rr_span own = part_of(RR_OUT, me, me);
+    struct rr_span own = rr_part(RR_OUT, me, me);
     rr_add_copy(b, rr_span_whole(RR_IN, me), &own, 1, 0);
     rr_others_of(&g, &others);
     int last = in.await;
@@ -128,8 +124,8 @@ RR_BUILDER(rr_build_shm_alltoall)
     (void)root; /* it has none */
     RR_TRY(open_builder(layout, me, "shared alltoall", &g, &b));
     struct rr_published in = publish_parts(b, &g);
-    struct rr_span own = part_of(RR_OUT, me, me);
-    rr_add_copy(b, part_of(RR_IN, me, me), &own, 1, 0);
+    struct rr_span own = rr_part(RR_OUT, me, me);
+    rr_add_copy(b, rr_part(RR_IN, me, me), &own, 1, 0);
     rr_others_of(&g, &others);
     int last = in.await;
     for (int i = 0; i < others.n; i++)
@@ -149,7 +145,7 @@ RR_BUILDER(rr_build_shm_reduce_scatter)
     rr_builder_windowed(b);
     struct rr_published in = publish_parts(b, &g);
     for (int r = 0; r < g.n; r++)
-        sources[r] = part_of(RR_IN, r, me);
+        sources[r] = rr_part(RR_IN, r, me);
     int sum = rr_add_reduce(b, sources, g.n, &out, 1, RR_DIVIDE);
     rr_after(b, sum, in.await, 0);
     leave(b, &g, in, sum);
@@ -165,7 +161,7 @@ RR_BUILDER(rr_build_shm_gather)
     struct rr_published in = me == root ? publish_nothing(b, &g) : publish_whole(b, &g);
     int last = in.await;
     if (me == root) {
-        struct rr_span own = part_of(RR_OUT, me, me);
+        struct rr_span own = rr_part(RR_OUT, me, me);
         rr_add_copy(b, rr_span_whole(RR_IN, me), &own, 1, 0);
     }
     for (int r = 0; r < g.n && me == root; r++)
@@ -240,7 +236,7 @@ RR_BUILDER(rr_build_shm_scatter)
     if (me == root) {
         in = publish_parts(b, &g);
         struct rr_span out = rr_span_whole(RR_OUT, me);
-        rr_add_copy(b, part_of(RR_IN, me, me), &out, 1, 0);
+        rr_add_copy(b, rr_part(RR_IN, me, me), &out, 1, 0);
         struct rr_others others;
         rr_others_of(&g, &others);
         rr_after(b, rr_add_farewell(b, others.rank, others.n), in.await, 0);

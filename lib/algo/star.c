@@ -54,18 +54,13 @@ RR_BUILDER(rr_build_star)
 
 /* ---- allgather ---- */
 
-static struct rr_span parts_of(int temp, int part, int parts)
-{
-    return rr_span_parts(rr_span_whole(RR_TEMP, temp), part, parts);
-}
-
 /* All parts, there after step `after`, from the temp to my output. The temp can be written again, from step
  * `first` on, when they have been copied. In place, my part is what step `sent` sends (-1: none does). */
 static void spread(struct rr_builder *b, int n, int me, int temp, const int *after, int first, int sent)
 {
     for (int r = 0; r < n; r++) {
         struct rr_span out = rr_span_parts(rr_span_whole(RR_OUT, me), r, 1);
-        int copy = rr_add_copy(b, parts_of(temp, r, 1), &out, 1, 0);
+        int copy = rr_add_copy(b, rr_temp_parts(temp, r, 1), &out, 1, 0);
         rr_lag(b, copy, me == 0 ? 0 : 1);
         rr_after(b, copy, after[r], 0);
         if (r == me && sent >= 0)
@@ -89,21 +84,21 @@ RR_BUILDER(rr_build_star_allgather)
     int temp = rr_builder_temp(b, rr_span_parts(in, 0, n));
     if (me > 0) {
         int send = rr_add_send(b, 0, 0, in);
-        int recv = rr_add_recv(b, 0, 1, parts_of(temp, 0, n));
+        int recv = rr_add_recv(b, 0, 1, rr_temp_parts(temp, 0, n));
         rr_lag(b, recv, 1);
         for (int r = 0; r < n; r++)
             there[r] = recv;
         spread(b, n, me, temp, there, recv, send);
         return rr_plan_finish(b, plan);
     }
-    struct rr_span mine = parts_of(temp, 0, 1);
+    struct rr_span mine = rr_temp_parts(temp, 0, 1);
     there[0] = rr_add_copy(b, in, &mine, 1, 0);
     for (int r = 1; r < n; r++) {
-        there[r] = rr_add_recv(b, r, 0, parts_of(temp, r, 1));
+        there[r] = rr_add_recv(b, r, 0, rr_temp_parts(temp, r, 1));
         rr_after(b, there[r], there[0], 0);
     }
     for (int r = 1; r < n; r++) {
-        int send = rr_add_send(b, r, 1, parts_of(temp, 0, n));
+        int send = rr_add_send(b, r, 1, rr_temp_parts(temp, 0, n));
         for (int q = 0; q < n; q++)
             rr_after(b, send, there[q], 0);
         rr_after(b, there[0], send, W);

@@ -237,24 +237,51 @@ static int check_own(ringred_comm *c, const struct rr_call *call)
                           rr_collective_name(call->what), c->rank, in, out);
 }
 
-/* In place, a vector of one part is my part of the other. */
+/* One side of a call, part by part. */
+struct side {
+    uintptr_t at;
+    const size_t *count, *places; /* NULL: one part of `own`; one part behind the other */
+    size_t own, next;             /* next: where the part behind this one begins if places is NULL */
+};
+
+static struct buffer part_of(struct side *s, int r, size_t bytes)
+{
+    size_t from = s->places ? s->places[r] : s->next, n = s->count ? s->count[r] : s->own;
+
+    s->next += n;
+    return (struct buffer){ "", s->at + from * bytes, n * bytes };
+}
+
+static bool touch(const struct buffer *a, const struct buffer *b)
+{
+    return a->bytes && b->bytes && a->at < b->at + b->bytes && b->at < a->at + a->bytes;
+}
+
+/* In place, a vector of one part is my part of the other; nothing else of the two may touch. */
 static int check_ragged_overlap(ringred_comm *c, const struct rr_call *call, size_t in_bytes, size_t out_bytes)
 {
     const struct rr_ragged *g = call->ragged;
-    uintptr_t in = (uintptr_t)call->in, out = (uintptr_t)call->out;
-    const size_t *count = g->in_count ? g->in_count : g->out_count, *at = g->in_count ? g->in_at : g->out_at;
-    size_t own = 0;
+    struct buffer all_in = { "", (uintptr_t)call->in, in_bytes }, all_out = { "", (uintptr_t)call->out, out_bytes };
+    struct side in = { all_in.at, g->in_count, g->in_at, g->own_in, 0 };
+    size_t bytes = rr_type_bytes(call->type);
 
-    if (!in_bytes || !out_bytes || in >= out + out_bytes || out >= in + in_bytes)
+    if (RR_LIKELY(!touch(&all_in, &all_out)))
         return 0;
-    for (int r = 0; !at && r < c->rank; r++)
-        own += count[r];
-    own = (at ? at[c->rank] : own) * rr_type_bytes(call->type);
-    if (call->what != RR_ALLTOALL && (g->in_count ? out == in + own : in == out + own))
-        return 0;
-    return rr_comm_refuse(c, RINGRED_EINVAL, "%sv: send and recv overlap%s", rr_collective_name(call->what),
-                          call->what == RR_ALLTOALL ? "; it cannot be done in place"
-                                                    : " without the one being this rank's part of the other");
+    for (int i = 0; i < (g->in_count ? c->ranks : 1); i++) {
+        struct side out = { all_out.at, g->out_count, g->out_at, g->own_out, 0 };
+        struct buffer from = part_of(&in, i, bytes);
+        for (int j = 0; j < (g->out_count ? c->ranks : 1); j++) {
+            struct buffer to = part_of(&out, j, bytes);
+            bool own = (!g->in_count || i == c->rank) && (!g->out_count || j == c->rank);
+            if (touch(&from, &to) && !(own && from.at == to.at && call->what != RR_ALLTOALL))
+                return rr_comm_refuse(c, RINGRED_EINVAL, "%sv: send and recv overlap%s",
+                                      rr_collective_name(call->what),
+                                      call->what == RR_ALLTOALL
+                                          ? "; it cannot be done in place"
+                                          : " without the one being this rank's part of the other");
+        }
+    }
+    return 0;
 }
 
 static int check_ragged(ringred_comm *c, struct rr_call *call, struct rr_ragged *g)

@@ -82,7 +82,7 @@ void rr_text_add_json(struct rr_text *t, const char *string); /* quoted and esca
 enum rr_setting {
     RR_SET_TRANSPORT,        /* auto | shm | tcp */
     RR_SET_ALGORITHM,        /* auto, or a lane or plan by name (settings.c) */
-    RR_SET_NUMERICS,         /* tree | portable | fast */
+    RR_SET_NUMERICS,         /* canonical | portable | fast */
     RR_SET_SEGMENT,          /* bytes, 0: chosen */
     RR_SET_HOST,             /* text: ranks with another one count as being on another host */
     RR_SET_RANKS_PER_HOST,   /* pretend that each n ranks in turn share a host; 0: as it really is */

@@ -101,6 +101,7 @@ int rr_request_wait(ringred_request *request, int64_t timeout_ns); /* PENDING: t
 enum rr_algo rr_choose_algo(const ringred_comm *comm, const struct rr_call *call);
 enum rr_lane rr_choose_lane(const ringred_comm *comm, size_t bytes);
 size_t rr_choose_segment(struct rr_choice *choice, const ringred_comm *comm, const struct rr_call *call);
+/* Elements of a segment; 0: so long a vector needs a larger stage. */
 size_t rr_segment_of(const ringred_comm *comm, const struct rr_plan *plan, size_t count, size_t element_bytes);
 int rr_choose_check(const struct rr_settings *settings, ringred_error *why); /* setting algorithm */
 void rr_choose_init(ringred_comm *comm); /* once, when the plans are there */
@@ -110,6 +111,10 @@ bool rr_is_narrow(int type); /* a float whose sums must not be rounded on their 
 /* ---- plans (plans.c) ---- */
 int rr_plans_init(ringred_comm *comm, ringred_error *why);
 void rr_plans_done(ringred_comm *comm);
+static inline uint32_t rr_plan_steps_most(int ranks) /* of any plan that is made after the communicator */
+{
+    return 16 * (uint32_t)ranks + 64;
+}
 bool rr_plan_usable(const ringred_comm *comm, enum rr_algo algo); /* with these transports and hosts */
 /* The plan of an algorithm, made if it is not there yet. With starting taken. NULL: *why tells. */
 struct rr_choice *rr_plan_get(ringred_comm *comm, enum rr_algo algo, int root, ringred_error *why);

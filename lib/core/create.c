@@ -19,6 +19,8 @@
 
 /* ---- what the ranks tell each other ---- */
 
+_Static_assert(RR_PAGE_PARTS == RR_REDUCE_SOURCES, "a rank's page has room for each rank that there may be");
+
 struct card {
     uint64_t machine;          /* hash of the kernel's boot id */
     int32_t shared_failed;     /* a status, when this rank could not share memory */

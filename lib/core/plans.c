@@ -96,8 +96,7 @@ struct rr_choice *rr_plan_get(ringred_comm *c, enum rr_algo algo, int root, ring
 
 int rr_plans_init(ringred_comm *c, ringred_error *why)
 {
-    /* no plan that is made later has more steps than a few for each rank */
-    c->engine.most_steps = 16 * (uint32_t)c->ranks + 64;
+    c->engine.most_steps = rr_plan_steps_most(c->ranks);
     for (int algo = 0; algo < RR_ALGOS; algo++) {
         enum rr_collective what = rr_algo_table[algo].what;
         c->plan[algo] = rr_alloc(rr_is_rooted(what) ? (size_t)c->ranks : 1, sizeof **c->plan);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests: started in order by one thread at a time, run in order by whichever thread owns progress,
- * waited for by any. Nothing here allocates. */
+ * waited for by any. Nothing here allocates, but for what the first use of a plan, or of parts of unequal
+ * length, needs and keeps. */
 #include "core/core.h"
 
 #include <sched.h>
@@ -157,7 +158,10 @@ static int choose(ringred_comm *c, const struct rr_call *call, struct rr_run *r,
         return why->code;
     r->program = &choice->program;
     r->segment = rr_choose_segment(choice, c, call);
-    return 0;
+    return r->segment ? 0
+                      : rr_fail(why, RINGRED_ELIMIT, -1, 0,
+                                "%s of %zu elements needs a larger stage than %zu bytes (setting stage)",
+                                rr_collective_name(call->what), call->count, c->engine.shared->stage_bytes);
 }
 
 static const size_t *copy_counts(const size_t *from, size_t *to, int n)

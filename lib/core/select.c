@@ -293,9 +293,12 @@ static size_t preferred_segment(const ringred_comm *c, const struct rr_plan *pla
 size_t rr_segment_of(const ringred_comm *c, const struct rr_plan *plan, size_t count, size_t element_bytes)
 {
     size_t whole = count * element_bytes, bytes = preferred_segment(c, plan, whole);
+    size_t least = whole >> (RR_SEGMENT_BITS - 1); /* a counter has RR_SEGMENT_BITS for segments */
 
     if (plan->shared) {
         size_t stage = c->engine.shared->stage_bytes, most = stage / (2 * RR_PLAN_WINDOW + 2) / plan->stage_parts;
+        if (least > most)
+            return 0;
         bytes = bytes < most ? bytes : most;
         /* Each segment costs every rank a turn on the CPU. One segment of a quarter of the stage is safe:
          * beside it only the last pieces of the operation before can be in use, 4/10 of the stage. */
@@ -303,8 +306,6 @@ size_t rr_segment_of(const ringred_comm *c, const struct rr_plan *plan, size_t c
         if (c->crowded_any && plan->windowed && whole <= quarter)
             bytes = quarter;
     }
-    /* a counter has RR_SEGMENT_BITS for segments; a vector that large has a large segment to spare */
-    size_t least = whole >> (RR_SEGMENT_BITS - 1);
     bytes = bytes > least ? bytes : least;
     size_t segment = bytes / (RR_LINE * 2) * (RR_LINE * 2) / element_bytes;
     while (rr_program_scratch(plan, count, element_bytes, segment) > c->engine.scratch_bytes &&

@@ -35,12 +35,11 @@ size_t rr_ragged_elements(const struct rr_engine *e, const struct rr_run *r, con
     return g->in_count ? g->in_count[s->part] : g->own_in;
 }
 
-size_t rr_ragged_at(const struct rr_engine *e, const struct rr_run *r, const struct rr_span *s)
+size_t rr_ragged_at(const struct rr_run *r, const struct rr_span *s)
 {
     const struct rr_ragged *g = r->ragged;
     const size_t *at = s->place == RR_OUT ? g->out_at : g->in_at;
 
-    (void)e;
     return at ? at[s->part] : 0;
 }
 

@@ -26,7 +26,7 @@ static char *locate(const struct rr_engine *e, const struct rr_run *r, uint32_t 
 {
     const struct rr_span *s = &r->program->plan->span[span];
     const struct rr_program *p = r->program;
-    size_t part = RR_UNLIKELY(r->ragged != NULL) ? rr_ragged_at(e, r, s) * r->element_bytes
+    size_t part = RR_UNLIKELY(r->ragged != NULL) ? rr_ragged_at(r, s) * r->element_bytes
                                                  : s->part * r->part_bytes;
     size_t along = part + segment * r->segment_bytes;
 

@@ -9,7 +9,7 @@
 void rr_run_introduce(const struct rr_engine *e, const struct rr_run *r, struct rr_arrival *a);
 /* Ragged: elements that a span has in all segments; where a part begins in its buffer. */
 size_t rr_ragged_elements(const struct rr_engine *e, const struct rr_run *r, const struct rr_span *s);
-size_t rr_ragged_at(const struct rr_engine *e, const struct rr_run *r, const struct rr_span *s);
+size_t rr_ragged_at(const struct rr_run *r, const struct rr_span *s);
 /* A peer is in this operation: do we agree, and where are its vectors? */
 int rr_run_meet(struct rr_engine *e, struct rr_run *r, int peer, ringred_error *why);
 /* A message of a late segment that has no bytes: both ends know, and leave it out. */

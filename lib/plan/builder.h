@@ -30,6 +30,11 @@ struct rr_builder {
 void *rr_list_add(struct rr_list *l, size_t n);
 void rr_builder_free(struct rr_builder *b);
 
+static inline bool rr_step_is_message(const struct rr_step *s)
+{
+    return s->kind == RR_STEP_SEND || s->kind == RR_STEP_RECV;
+}
+
 /* 0 or EINVAL: indexes name something, dependencies point back (sound.c). */
 int rr_plan_check(const struct rr_plan *p);
 

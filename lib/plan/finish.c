@@ -45,11 +45,6 @@ static size_t link_of(const struct rr_step *s, int ranks)
     return (size_t)(s->kind == RR_STEP_SEND ? 0 : ranks) + (size_t)s->peer;
 }
 
-static bool is_message(const struct rr_step *s)
-{
-    return s->kind == RR_STEP_SEND || s->kind == RR_STEP_RECV;
-}
-
 /* Sorts the message steps by link and direction (counting sort: start[l] is where link l begins).
  */
 static void sort_by_link(const struct rr_builder *b, size_t *start, uint16_t *sorted)
@@ -58,12 +53,12 @@ static void sort_by_link(const struct rr_builder *b, size_t *start, uint16_t *so
     size_t links = 2 * (size_t)b->ranks;
 
     for (size_t x = 0; x < b->steps.used; x++)
-        if (is_message(&steps[x]))
+        if (rr_step_is_message(&steps[x]))
             start[link_of(&steps[x], b->ranks) + 2]++;
     for (size_t l = 2; l < links + 2; l++)
         start[l] += start[l - 1];
     for (size_t x = 0; x < b->steps.used; x++)
-        if (is_message(&steps[x]))
+        if (rr_step_is_message(&steps[x]))
             sorted[start[link_of(&steps[x], b->ranks) + 1]++] = (uint16_t)x;
 }
 
@@ -167,7 +162,7 @@ static bool is_windowed(const struct rr_plan *p)
     }
     for (uint32_t x = 0; x < p->steps; x++) {
         const struct rr_step *s = &p->step[x];
-        if (is_message(s))
+        if (rr_step_is_message(s))
             return false;
         if (!always_works(s))
             continue;
@@ -182,7 +177,7 @@ static void describe(struct rr_plan *p, bool windowed)
     for (uint32_t x = 0; x < p->steps; x++) {
         const struct rr_step *s = &p->step[x];
         p->shared = p->shared || s->kind == RR_STEP_SIGNAL || s->kind == RR_STEP_AWAIT;
-        p->linked = p->linked || is_message(s);
+        p->linked = p->linked || rr_step_is_message(s);
         if (s->lag > p->most_lag)
             p->most_lag = s->lag;
     }

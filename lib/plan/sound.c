@@ -4,11 +4,6 @@
  * the right result, is what the provers show. */
 #include "plan/builder.h"
 
-static bool is_message(const struct rr_step *s)
-{
-    return s->kind == RR_STEP_SEND || s->kind == RR_STEP_RECV;
-}
-
 static bool span_is_sound(const struct rr_plan *p, const struct rr_span *s)
 {
     bool temp = s->place == RR_TEMP || s->place == RR_KEPT;
@@ -60,7 +55,7 @@ static bool step_is_sound(const struct rr_plan *p, const struct rr_step *x)
         !within(x->destination, x->destinations, p->spans) || !within(x->dep, x->deps, p->deps) ||
         !within(x->peer0, x->peers, p->peers) || x->lag > p->most_lag)
         return false;
-    if (is_message(x) && (x->peer < 0 || x->peer >= p->ranks || x->peer == p->me))
+    if (rr_step_is_message(x) && (x->peer < 0 || x->peer >= p->ranks || x->peer == p->me))
         return false;
     for (uint32_t i = 0; i < x->peers; i++) {
         int peer = p->peer[x->peer0 + i];

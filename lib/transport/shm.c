@@ -308,13 +308,12 @@ static size_t heap_limit(const struct rr_settings *settings, int locals)
 /* 4 MiB, so that a piece has left other caches before it is written again; with many ranks less, since
  * each maps all stages. But segments that have a part for each rank must fit, ten at least (select.c): of
  * half a KiB, and of two lines if the setting is small. */
-static size_t stage_size(const struct rr_settings *settings, int locals)
+size_t rr_stage_bytes(size_t wish, int locals)
 {
-    size_t wish = (size_t)rr_setting(settings, RR_SET_STAGE), share = ((size_t)32 << 20) / (size_t)locals;
+    size_t least = 10 * (size_t)locals * (wish ? 2 * RR_LINE : 512), share = ((size_t)32 << 20) / (size_t)locals;
 
     if (!wish)
         wish = share > (size_t)4 << 20 ? (size_t)4 << 20 : share;
-    size_t least = 10 * (size_t)locals * (rr_setting(settings, RR_SET_STAGE) ? 2 * RR_LINE : 512);
     least = least < (size_t)64 << 10 ? (size_t)64 << 10 : least;
     return rr_round_up(wish < least ? least : wish, PAGE);
 }
@@ -411,7 +410,7 @@ int rr_shared_open(int ranks, int me, const struct rr_boot *boot, const int *loc
     m->base.ring = rr_shm_ring;
     m->base.touch = shm_touch;
     m->base.check = shm_check;
-    m->base.stage_bytes = stage_size(settings, locals);
+    m->base.stage_bytes = rr_stage_bytes((size_t)rr_setting(settings, RR_SET_STAGE), locals);
     m->base.heap_bytes = heap_limit(settings, locals);
     m->base.fences = rr_shm_fences();
     find_mates(m, me, boot);

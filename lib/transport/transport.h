@@ -192,6 +192,8 @@ int rr_shared_sleep_begin(struct rr_shared *s);
 void rr_shared_sleep_end(struct rr_shared *s);
 int rr_shared_watch(struct rr_shared *s, int epoll, ringred_error *why);
 
+size_t rr_stage_bytes(size_t wish, int locals); /* of a rank's stage; wish: the setting, 0 chosen */
+
 /* The first verdict of a host counts. judge: false if there was one already, copied into *why. */
 bool rr_shared_judge(struct rr_shared *s, ringred_error *why);
 bool rr_shared_verdict(struct rr_shared *s, ringred_error *why); /* true: there is one, copied */

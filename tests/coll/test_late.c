@@ -77,9 +77,77 @@ static void test_late_ranks_change_nothing(void **state)
     }
 }
 
+/* Rank 1 has sent all that is wanted of it and destroys its communicator while rank 2 is still away: what
+ * it sent lies in rank 0's socket, behind what rank 0 can only take once rank 2 has come. */
+static void a_mate_leaves(struct rank *me)
+{
+    const struct coll_setup *setup = me->argument;
+    float in[12000], out[12000];
+    ringred_comm *comm = coll_open(me, setup);
+
+    for (int i = 0; i < 12000; i++)
+        in[i] = (float)(i % 100 + me->rank);
+    if (me->rank == 2)
+        ranks_meet(me); /* rank 1 has gone */
+    if (me->rank == 3 || me->rank == 0)
+        ranks_meet(me);
+    if (me->rank == 2)
+        compute(250000000); /* rank 0 looks after its mates meanwhile */
+    coll_must(comm, ringred_reduce(comm, in, out, 12000, RINGRED_FLOAT32, RINGRED_SUM, 0), "reduce");
+    for (int i = 0; i < 12000 && me->rank == 0; i++)
+        rank_check_msg(out[i] == (float)(4 * (i % 100) + 6), "element %d is %g", i, (double)out[i]);
+    coll_close(comm);
+    if (me->rank == 1)
+        ranks_meet(me);
+}
+
+static void test_a_mate_that_has_sent_all_may_leave(void **state)
+{
+    static struct coll_setup setups[] = {
+        { 4, { "ranks_per_host=2", "algorithm=reduce", "segment=1024" } },
+        { 4, { "transport=tcp", "algorithm=reduce", "segment=1024" } },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof setups / sizeof setups[0]; i++)
+        ranks_fork(4, a_mate_leaves, &setups[i]);
+}
+
+/* Only rank 0's part has elements. It goes round by rank 1, which is busy; rank 2 has empty messages for
+ * rank 0 waiting behind it, which nobody needs, so rank 0 may leave. */
+static void an_owner_leaves(struct rank *me)
+{
+    static const struct coll_setup setup = { 3, { "transport=tcp", "algorithm=ring-allgather", "segment=1024" } };
+    float in[8000], out[8000];
+    size_t counts[3] = { 8000, 0, 0 };
+    ringred_comm *comm = coll_open(me, &setup);
+    ringred_request *request;
+
+    for (int i = 0; i < 8000; i++)
+        in[i] = (float)i;
+    coll_must(comm, ringred_allgatherv_start(comm, in, counts[me->rank], out, counts, NULL, RINGRED_FLOAT32,
+                                             &request), "start");
+    if (me->rank == 1)
+        compute(250000000); /* and rank 2 looks after its peers meanwhile */
+    coll_must(comm, ringred_wait(request, RINGRED_FOREVER), "wait");
+    for (int i = 0; i < 8000; i++)
+        rank_check_msg(out[i] == (float)i, "element %d is %g", i, (double)out[i]);
+    coll_close(comm);
+}
+
+static void test_who_owes_only_empty_messages_is_not_missed(void **state)
+{
+    (void)state;
+    ranks_fork(3, an_owner_leaves, NULL);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_late_ranks_change_nothing) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_late_ranks_change_nothing),
+        cmocka_unit_test(test_a_mate_that_has_sent_all_may_leave),
+        cmocka_unit_test(test_who_owes_only_empty_messages_is_not_missed),
+    };
 
     seed = numbers_seed("test_late");
     return cmocka_run_group_tests(tests, NULL, NULL);

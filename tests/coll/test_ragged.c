@@ -315,6 +315,9 @@ static void mistakes(struct rank *me)
     refuse(comm, ringred_scatterv(comm, a, one, NULL, b, 4, RINGRED_FLOAT32, 1), "root is 1");
     refuse(comm, ringred_alltoallv_start(comm, a, one, NULL, b, one, NULL, RINGRED_FLOAT32, NULL), "request");
     coll_must(comm, ringred_allgatherv(comm, a, 4, b, one, NULL, RINGRED_FLOAT32), "after all that");
+    size_t behind[1] = { 8 };
+    coll_must(comm, ringred_alltoallv(comm, a, one, NULL, a, one, behind, RINGRED_FLOAT32), "apart in one buffer");
+    coll_must(comm, ringred_allgatherv(comm, a + 8, 4, a, one, behind, RINGRED_FLOAT32), "in place");
     coll_close(comm);
 }
 

@@ -388,6 +388,26 @@ static void test_a_peer_whose_streams_end_is_lost(void **state)
     assert_int_equal(why.rank, 1);
 }
 
+/* The others are open, but what this one owes will not come. */
+static void test_a_stream_that_ends_within_a_stripe_is_a_loss(void **state)
+{
+    struct rr_move m = { .peer = 1, .bytes = got, .length = LONG, .ask = &mine };
+    struct rr_frame f = { .kind = RR_FRAME_STRIPE, .length = PART, .ask = mine };
+    unsigned char head[RR_FRAME_BYTES];
+    ringred_error why = { 0 };
+
+    (void)state;
+    f.ask.root = PART;
+    rr_frame_write(&f, head);
+    say_on(0, RR_FRAME_DATA, &mine, 0, PART);
+    assert_int_equal(send(ends[1], head, sizeof head, MSG_NOSIGNAL), sizeof head);
+    assert_int_equal(send(ends[1], want, 100, MSG_NOSIGNAL), 100);
+    assert_int_equal(receive(&m, &why), RINGRED_PENDING);
+    assert_int_equal(shutdown(ends[1], SHUT_WR), 0);
+    assert_int_equal(receive(&m, &why), RINGRED_EPEER);
+    assert_int_equal(why.rank, 1);
+}
+
 static void test_a_stripe_outside_of_its_message_is_refused(void **state)
 {
     struct rr_move m = { .peer = 1, .bytes = got, .length = LONG, .ask = &mine };
@@ -440,6 +460,7 @@ int main(void)
         ON_STREAMS(test_a_stripe_of_the_next_message_waits),
         ON_STREAMS(test_a_goodbye_does_not_overtake_stripes),
         ON_STREAMS(test_a_peer_whose_streams_end_is_lost),
+        ON_STREAMS(test_a_stream_that_ends_within_a_stripe_is_a_loss),
         ON_STREAMS(test_a_stripe_outside_of_its_message_is_refused),
         ON_STREAMS(test_a_long_message_goes_out_on_all_streams),
     };
