@@ -342,80 +342,101 @@ static int32_t start_ragged(ringred_comm *c, struct rr_call call, struct rr_ragg
                    : rr_comm_refuse(c, RINGRED_EINVAL, "%sv: request is NULL", rr_collective_name(call.what));
 }
 
+static struct rr_call call_of(enum rr_collective what, const void *send, void *recv, int type, int op, int root)
+{
+    return (struct rr_call){ .what = what, .in = send, .out = recv, .type = type, .op = op, .root = root };
+}
+
+static struct rr_ragged gathered(size_t count, const size_t *counts, const size_t *places)
+{
+    return (struct rr_ragged){ .own_in = count, .out_count = counts, .out_at = places };
+}
+
+static struct rr_ragged dealt_out(const size_t *counts, const size_t *places, size_t count)
+{
+    return (struct rr_ragged){ .in_count = counts, .in_at = places, .own_out = count };
+}
+
+static struct rr_ragged exchanged(const size_t *send_counts, const size_t *send_places,
+                                  const size_t *recv_counts, const size_t *recv_places)
+{
+    return (struct rr_ragged){ send_counts, send_places, recv_counts, recv_places, 0, 0 };
+}
+
 int32_t ringred_allgatherv(ringred_comm *comm, const void *send, size_t count, void *recv,
                            const size_t *counts, const size_t *places, int32_t type)
 {
-    return run_ragged(comm, (struct rr_call){ RR_ALLGATHER, send, recv, 0, type, 0, 0, NULL },
-                       (struct rr_ragged){ .own_in = count, .out_count = counts, .out_at = places });
+    return run_ragged(comm, call_of(RR_ALLGATHER, send, recv, type, 0, 0),
+                        gathered(count, counts, places));
 }
 
 int32_t ringred_allgatherv_start(ringred_comm *comm, const void *send, size_t count, void *recv,
                                  const size_t *counts, const size_t *places, int32_t type,
                                  ringred_request **request)
 {
-    return start_ragged(comm, (struct rr_call){ RR_ALLGATHER, send, recv, 0, type, 0, 0, NULL },
-                         (struct rr_ragged){ .own_in = count, .out_count = counts, .out_at = places }, request);
+    return start_ragged(comm, call_of(RR_ALLGATHER, send, recv, type, 0, 0),
+                        gathered(count, counts, places), request);
 }
 
 int32_t ringred_gatherv(ringred_comm *comm, const void *send, size_t count, void *recv,
                         const size_t *counts, const size_t *places, int32_t type, int32_t root)
 {
-    return run_ragged(comm, (struct rr_call){ RR_GATHER, send, recv, 0, type, 0, root, NULL },
-                       (struct rr_ragged){ .own_in = count, .out_count = counts, .out_at = places });
+    return run_ragged(comm, call_of(RR_GATHER, send, recv, type, 0, root),
+                        gathered(count, counts, places));
 }
 
 int32_t ringred_gatherv_start(ringred_comm *comm, const void *send, size_t count, void *recv,
                               const size_t *counts, const size_t *places, int32_t type, int32_t root,
                               ringred_request **request)
 {
-    return start_ragged(comm, (struct rr_call){ RR_GATHER, send, recv, 0, type, 0, root, NULL },
-                         (struct rr_ragged){ .own_in = count, .out_count = counts, .out_at = places }, request);
+    return start_ragged(comm, call_of(RR_GATHER, send, recv, type, 0, root),
+                        gathered(count, counts, places), request);
 }
 
 int32_t ringred_scatterv(ringred_comm *comm, const void *send, const size_t *counts, const size_t *places,
                          void *recv, size_t count, int32_t type, int32_t root)
 {
-    return run_ragged(comm, (struct rr_call){ RR_SCATTER, send, recv, 0, type, 0, root, NULL },
-                       (struct rr_ragged){ .own_out = count, .in_count = counts, .in_at = places });
+    return run_ragged(comm, call_of(RR_SCATTER, send, recv, type, 0, root),
+                        dealt_out(counts, places, count));
 }
 
 int32_t ringred_scatterv_start(ringred_comm *comm, const void *send, const size_t *counts,
                                const size_t *places, void *recv, size_t count, int32_t type, int32_t root,
                                ringred_request **request)
 {
-    return start_ragged(comm, (struct rr_call){ RR_SCATTER, send, recv, 0, type, 0, root, NULL },
-                         (struct rr_ragged){ .own_out = count, .in_count = counts, .in_at = places }, request);
+    return start_ragged(comm, call_of(RR_SCATTER, send, recv, type, 0, root),
+                        dealt_out(counts, places, count), request);
 }
 
 int32_t ringred_reduce_scatterv(ringred_comm *comm, const void *send, void *recv, const size_t *counts,
                                 int32_t type, int32_t op)
 {
-    return run_ragged(comm, (struct rr_call){ RR_REDUCE_SCATTER, send, recv, 0, type, op, 0, NULL },
-                       (struct rr_ragged){ .in_count = counts });
+    return run_ragged(comm, call_of(RR_REDUCE_SCATTER, send, recv, type, op, 0),
+                        dealt_out(counts, NULL, 0));
 }
 
 int32_t ringred_reduce_scatterv_start(ringred_comm *comm, const void *send, void *recv,
                                       const size_t *counts, int32_t type, int32_t op,
                                       ringred_request **request)
 {
-    return start_ragged(comm, (struct rr_call){ RR_REDUCE_SCATTER, send, recv, 0, type, op, 0, NULL },
-                         (struct rr_ragged){ .in_count = counts }, request);
+    return start_ragged(comm, call_of(RR_REDUCE_SCATTER, send, recv, type, op, 0),
+                        dealt_out(counts, NULL, 0), request);
 }
 
 int32_t ringred_alltoallv(ringred_comm *comm, const void *send, const size_t *send_counts,
                           const size_t *send_places, void *recv, const size_t *recv_counts,
                           const size_t *recv_places, int32_t type)
 {
-    return run_ragged(comm, (struct rr_call){ RR_ALLTOALL, send, recv, 0, type, 0, 0, NULL },
-                       (struct rr_ragged){ .in_count = send_counts, .in_at = send_places, .out_count = recv_counts, .out_at = recv_places });
+    return run_ragged(comm, call_of(RR_ALLTOALL, send, recv, type, 0, 0),
+                        exchanged(send_counts, send_places, recv_counts, recv_places));
 }
 
 int32_t ringred_alltoallv_start(ringred_comm *comm, const void *send, const size_t *send_counts,
                                 const size_t *send_places, void *recv, const size_t *recv_counts,
                                 const size_t *recv_places, int32_t type, ringred_request **request)
 {
-    return start_ragged(comm, (struct rr_call){ RR_ALLTOALL, send, recv, 0, type, 0, 0, NULL },
-                         (struct rr_ragged){ .in_count = send_counts, .in_at = send_places, .out_count = recv_counts, .out_at = recv_places }, request);
+    return start_ragged(comm, call_of(RR_ALLTOALL, send, recv, type, 0, 0),
+                        exchanged(send_counts, send_places, recv_counts, recv_places), request);
 }
 
 int32_t ringred_barrier(ringred_comm *comm)

@@ -101,7 +101,8 @@ int rr_ragged_meet(struct rr_engine *e, struct rr_run *r, ringred_error *why)
     for (int i = 0; i < e->ranks; i++) {
         uint64_t there = s->mate[i].page->arrival[r->turn].u.longest;
         if (there > (SIZE_MAX >> 1) / r->element_bytes || there / r->segment >> (RR_SEGMENT_BITS - 1))
-            return rr_fail(why, RINGRED_ELIMIT, i, 0, "a part of %llu elements on rank %d is too long for segments of %zu",
+            return rr_fail(why, RINGRED_ELIMIT, i, 0,
+                           "a part of %llu elements on rank %d is too long for segments of %zu",
                            (unsigned long long)there, i, r->segment);
         r->count = there > r->count ? there : r->count;
     }

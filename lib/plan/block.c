@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What buffers look like: the parts of each collective's, and where blocks begin and end. Blocks begin at whole lines, so that two ranks that write
- * neighbouring blocks of one buffer never share a line. */
+/* What buffers look like: the parts of each collective's, and where blocks begin and end. Blocks begin at
+ * whole lines, so that two ranks that write neighbouring blocks of one buffer never share a line. */
 #include "plan/plan.h"
 
 /* Elements of every block but the last ones, which may be shorter or empty. */

@@ -66,7 +66,8 @@ enum rr_step_kind {
 /* Flags: what one rank alone knows may switch a step or a destination off, never change who talks to whom. */
 #define RR_PRIVATE_IN 1u       /* COPY: only if my input has no window */
 #define RR_PRIVATE_OUT 2u      /* COPY: only if my output has no window; see STAGE above */
-#define RR_DIVIDE 4u           /* REDUCE: this is the final sum; an average divides here. COPY: of a reduction, a sum of one */
+#define RR_DIVIDE 4u           /* REDUCE: this is the final sum; an average divides here. COPY: if it is of a
+                                * reduction, a sum of one */
 #define RR_IN_PLACE 8u         /* COPY: only if I am in place; fills what KEPT names */
 #define RR_WINDOW_IN 32u       /* AWAIT: only if my input has a window, else nobody has read it there */
 #define RR_PARTIAL 16u         /* REDUCE: the sum of a host, that goes on; an average of a narrow type is taken here

@@ -63,7 +63,8 @@ struct rr_transport_ops {
     int (*send)(struct rr_transport *t, struct rr_move *m, ringred_error *why);
     int (*recv)(struct rr_transport *t, struct rr_move *m, ringred_error *why);
     /* Looks at peers that nobody is receiving from, and flushes what control frames are queued: sets
-     * RR_GONE_LINK in gone[r] for those that will send no more. < 0: a peer told of a failure. `ask` is my operation. */
+     * RR_GONE_LINK in gone[r] for those that will send no more. < 0: a peer told of a failure. `ask` is
+     * my operation. */
     int (*check)(struct rr_transport *t, const struct rr_ask *ask, uint8_t *gone, ringred_error *why);
     /* Puts everything that can end a wait into an epoll set, once, edge-triggered. */
     int (*watch)(struct rr_transport *t, int epoll, ringred_error *why);

@@ -290,7 +290,8 @@ static void test_all_ranks_agree_on_windowed(void **state)
             if (plans_build(&p, (enum rr_algo)a, &l, n / 2) < 0)
                 continue;
             bool windowed =
-                a == RR_ALGO_SHM_TWOSHOT || a == RR_ALGO_SHM_REDUCE_SCATTER || (a == RR_ALGO_HIERARCHICAL && !p.plan[0]->linked);
+                a == RR_ALGO_SHM_TWOSHOT || a == RR_ALGO_SHM_REDUCE_SCATTER ||
+                (a == RR_ALGO_HIERARCHICAL && !p.plan[0]->linked);
             for (int r = 0; r < n; r++)
                 assert_int_equal(p.plan[r]->windowed, windowed);
             plans_free(&p);

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sending over a link: one message at a time, cut into stripes where there are several streams; control
+ * frames between them. */
+#include "transport/link.h"
+
+#include <string.h>
+
+#define STRIPE_LEAST ((size_t)16 << 10) /* bytes of a stripe; a message that is no longer is not cut */
+#define STRIPE_MOST ((size_t)128 << 10)
+
+int rr_link_lost(struct rr_tcp *t, int peer, int system, ringred_error *why)
+{
+    struct rr_link *l = &t->link[peer];
+
+    if (l->state == LINK_LEFT)
+        return rr_fail(why, RINGRED_EPEER, peer, 0, "rank %d left the communicator after operation %llu",
+                       peer, (unsigned long long)l->left_after);
+    l->state = LINK_DEAD;
+    l->system = system;
+    return rr_fail(why, RINGRED_EPEER, peer, system, "rank %d is gone: its connection %s", peer,
+                   system ? "failed" : "was closed without a goodbye");
+}
+
+int rr_link_flush_tail(struct rr_link *l)
+{
+    struct rr_stream *s = l->stream;
+    int rc = rr_stream_write(s, l->rest, l->rest_bytes, &l->rest_sent);
+
+    if (rc == 0)
+        rc = rr_stream_write(s, l->tail, l->tail_bytes, &l->tail_sent);
+    if (rc == 0)
+        l->tail_bytes = l->tail_sent = 0;
+    return rc;
+}
+
+void rr_link_queue(struct rr_tcp *t, int peer, const struct rr_frame *f, const void *payload)
+{
+    struct rr_link *l = &t->link[peer];
+
+    if (l->state != LINK_UP || l->tail_bytes + RR_FRAME_BYTES + f->length > RR_LINK_TAIL)
+        return;
+    rr_frame_write(f, l->tail + l->tail_bytes);
+    memcpy(l->tail + l->tail_bytes + RR_FRAME_BYTES, payload, f->length);
+    l->tail_bytes += RR_FRAME_BYTES + f->length;
+    if (!l->sending)
+        (void)rr_link_flush_tail(l); /* a lost peer is found when it is needed */
+}
+
+void rr_link_remember(struct rr_tcp *t, const struct rr_ask *ask)
+{
+    struct rr_ask *slot = &t->asked[ask->sequence % RR_LINK_ASKED];
+
+    if (slot->sequence != ask->sequence)
+        *slot = *ask;
+}
+
+/* What this rank asked for in the operation that a peer speaks of; NULL: too long ago, or not yet. */
+const struct rr_ask *rr_link_recall(const struct rr_tcp *t, const struct rr_ask *theirs)
+{
+    const struct rr_ask *slot = &t->asked[theirs->sequence % RR_LINK_ASKED];
+
+    return slot->sequence && (uint32_t)slot->sequence == (uint32_t)theirs->sequence ? slot : NULL;
+}
+
+/* Of the first stream that takes no more; 0: all do. */
+int rr_link_send_errno(const struct rr_link *l)
+{
+    int system = 0;
+
+    for (int i = 0; i < l->streams && !system; i++)
+        system = l->stream[i].send_errno;
+    return system;
+}
+
+/* How both ends cut a message: a stripe for each stream, or more where they would be large, so that a fast
+ * stream can take more of them. */
+size_t rr_link_stripe(const struct rr_link *l, size_t length)
+{
+    size_t each = rr_round_up(length / (size_t)l->streams, 4096);
+
+    if (l->streams == 1 || length <= STRIPE_LEAST)
+        return length;
+    return each < STRIPE_LEAST ? STRIPE_LEAST : each > STRIPE_MOST ? STRIPE_MOST : each;
+}
+
+/* The next part of the message under way, to a stream that is idle. */
+static void give(struct rr_link *l, struct rr_stream *s)
+{
+    const struct rr_move *m = l->sending;
+    size_t left = m->length - l->given, stripe = rr_link_stripe(l, m->length), part = left < stripe ? left : stripe;
+    struct rr_frame f = { .kind = l->given ? RR_FRAME_STRIPE : RR_FRAME_DATA,
+                          .length = (uint32_t)part,
+                          .slot = m->slot,
+                          .segment = m->segment,
+                          .ask = *m->ask };
+
+    if (rr_ask_is_by_pairs(m->ask))
+        f.ask.count = m->elements;
+    if (l->given)
+        f.ask.root = (int32_t)l->given;
+    rr_stream_frame(s, &f, (const char *)m->bytes + l->given);
+    l->given += part;
+}
+
+/* Each stream goes on with what it has, and takes more when it is through. */
+static int send_stripes(struct rr_link *l)
+{
+    bool busy = false;
+
+    for (int i = 0; i < l->streams; i++) {
+        struct rr_stream *s = &l->stream[i];
+        for (int rc = 0; rc == 0 && (s->busy || l->given < l->sending->length);) {
+            if (!s->busy)
+                give(l, s);
+            rc = rr_stream_push(s);
+            if (rc < 0)
+                return rc;
+            if (l->streams > 1 && rc == 0)
+                break; /* the others' turn */
+        }
+        busy = busy || s->busy;
+    }
+    return busy || l->given < l->sending->length ? RINGRED_PENDING : 0;
+}
+
+int rr_link_send(struct rr_transport *base, struct rr_move *m, ringred_error *why)
+{
+    struct rr_tcp *t = rr_tcp_of(base);
+    struct rr_link *l = &t->link[m->peer];
+    int rc = 0;
+
+    if (RR_UNLIKELY(l->state != LINK_UP))
+        return rr_link_lost(t, m->peer, l->system, why);
+    if (!l->sending) {
+        rc = l->tail_bytes || l->stream->send_errno ? rr_link_flush_tail(l) : 0;
+        if (RR_UNLIKELY(rc))
+            return rc < 0 ? rr_link_last_words(t, m->peer, m->ask, why) : rc;
+        rr_link_remember(t, m->ask);
+        l->sending = m;
+        l->given = 0;
+        give(l, l->stream);
+    }
+    do { /* with several streams a turn gives each a stripe */
+        size_t given = l->given;
+        rc = send_stripes(l);
+        if (rc == RINGRED_PENDING && l->given == given)
+            break;
+    } while (rc == RINGRED_PENDING);
+    if (rc < 0)
+        return rr_link_last_words(t, m->peer, m->ask, why);
+    if (rc)
+        return rc;
+    m->done = m->length;
+    atomic_store_explicit(&l->payload, atomic_load_explicit(&l->payload, memory_order_relaxed) + m->length,
+                          memory_order_relaxed);
+    l->sending = NULL;
+    return 0;
+}
