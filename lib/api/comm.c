@@ -60,10 +60,10 @@ int32_t ringred_comm_abort(ringred_comm *comm)
 
     if (!comm)
         return RINGRED_EINVAL;
-    if (comm->forks != rr_forks())
+    if (comm->family->forks != rr_forks())
         return RINGRED_EFORKED;
-    rr_fail(&why, RINGRED_EABORTED, comm->rank, 0, "rank %d aborted the communicator", comm->rank);
-    return rr_comm_abort(comm, &why);
+    rr_fail(&why, RINGRED_EABORTED, comm->family->rank, 0, "rank %d aborted the communicator", comm->family->rank);
+    return rr_family_abort(comm->family, &why);
 }
 
 int32_t ringred_comm_rank(const ringred_comm *comm)
@@ -92,17 +92,17 @@ int32_t ringred_comm_error(const ringred_comm *comm, ringred_error *error)
 
     if (!comm || !error || error->struct_size < sizeof *error)
         return RINGRED_EINVAL;
-    if (comm->forks != rr_forks())
+    if (comm->family->forks != rr_forks())
         return RINGRED_EFORKED; /* another thread may have held the lock when it was copied */
-    pthread_mutex_lock(&c->lock);
-    const ringred_error *which = c->fault.code ? &c->fault : &c->refused;
+    pthread_mutex_lock(&c->family->lock);
+    const ringred_error *which = c->family->fault.code ? &c->family->fault : &c->refused;
     uint32_t size = error->struct_size;
     if (which->code)
         *error = *which;
     else
         ringred_error_init(error);
     error->struct_size = size;
-    pthread_mutex_unlock(&c->lock);
+    pthread_mutex_unlock(&c->family->lock);
     return RINGRED_OK;
 }
 
@@ -111,7 +111,7 @@ int64_t ringred_comm_describe(ringred_comm *comm, const char *collective, uint64
 {
     if (!comm || (room && !text))
         return RINGRED_EINVAL;
-    if (comm->forks != rr_forks())
+    if (comm->family->forks != rr_forks())
         return RINGRED_EFORKED;
     return rr_comm_describe(comm, collective, bytes, text, room);
 }

@@ -75,6 +75,8 @@ void rr_run_begin(struct rr_engine *e, struct rr_run *r)
     memset(r->done, 0, p->plan->steps * sizeof *r->done);
     if (p->plan->shared)
         take_pieces(e, r);
+    if (p->plan->linked)
+        e->links->ops->begin(e->links, e->channel, &r->ask);
 }
 
 static int run_straight(struct rr_engine *e, struct rr_run *r, bool *moved, ringred_error *why)

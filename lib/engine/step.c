@@ -176,9 +176,11 @@ static void run_signal(struct rr_engine *e, const struct rr_run *r, const struct
 
 int rr_run_disagree(const struct rr_engine *e, const struct rr_run *r, int peer, ringred_error *why)
 {
-    int rc = rr_ask_compare(&r->ask, e->rank, &e->shared->mate[peer].page->ask[r->turn], peer, why);
+    int them = rr_engine_member(e, peer);
+    int rc = rr_ask_compare(&r->ask, rr_engine_member(e, e->rank), &e->shared->mate[peer].page->ask[r->turn], them,
+                            why);
 
-    return rc < 0 ? rc : rr_fail(why, RINGRED_EINTERNAL, peer, 0, "one text has two hashes");
+    return rc < 0 ? rc : rr_fail(why, RINGRED_EINTERNAL, them, 0, "one text has two hashes");
 }
 
 int rr_run_meet(struct rr_engine *e, struct rr_run *r, int peer, ringred_error *why)
@@ -273,7 +275,9 @@ static int run_move(struct rr_engine *e, struct rr_run *r, const struct rr_step 
         struct rr_extent extent = extent_of(e, r, span, segment);
         if (!extent.bytes && segment > 0)
             return 0; /* both ends know that nothing is left; the first segment says what was asked for */
-        *m = (struct rr_move){ .peer = step->peer,
+        *m = (struct rr_move){ .peer = rr_engine_member(e, step->peer),
+                               .channel = e->channel,
+                               .way = step->peer,
                                .slot = step->slot,
                                .segment = (uint32_t)segment,
                                .bytes = locate(e, r, span, segment, &extent),

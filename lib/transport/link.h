@@ -29,9 +29,38 @@ struct rr_link {
 
     /* in */
     struct rr_move *receiving;  /* whose first header has been taken */
+    struct rr_move *posted;     /* several channels: messages that are wanted */
+    struct rr_kept *kept;       /* those that have come before they are */
     int64_t hunt_until_ns;      /* the peer is out of step: data is dropped until it says why */
     size_t drop;                /* bytes of a frame's payload that are still to be dropped */
     struct rr_ask strange;      /* what it sent instead of what was due */
+};
+
+/* A small message that has come before it is wanted. */
+struct rr_kept {
+    struct rr_kept *next;
+    struct rr_frame head;
+    unsigned char bytes[RR_EAGER];
+};
+
+/* From this rank to a member of a channel and back. Counters go round. */
+struct rr_way {
+    uint16_t name;              /* what the member calls the channel */
+    bool left;                  /* it has left, after operation left_after */
+    uint32_t large_sent, large_asked;  /* messages that went; that the member wants */
+    uint32_t small_sent, small_taken;  /* bytes that went unasked; that the member says it has taken */
+    uint32_t wanted, wanted_said;      /* large messages that this rank wants; that the member was told of */
+    uint32_t taken, taken_said;        /* bytes of small ones that this rank has taken */
+    uint64_t left_after;
+};
+
+struct rr_channel {
+    uint16_t name;              /* what peers call it when they write to us; the first: 0 */
+    bool over;                  /* this rank has left it */
+    int ranks;
+    const int16_t *member;      /* [ranks] ranks of the job; NULL: all, by their numbers */
+    struct rr_way *way;         /* [ranks] */
+    struct rr_ask asked[RR_LINK_ASKED]; /* what this rank asked for lately, by sequence */
 };
 
 struct rr_tcp {
@@ -41,7 +70,12 @@ struct rr_tcp {
     struct rr_congestion congestion;
     struct rr_link *link;          /* [ranks] */
     int64_t peer_timeout_ns, silence_ns; /* setting; when to look next */
-    struct rr_ask asked[RR_LINK_ASKED]; /* what this rank asked for lately, by sequence */
+    struct rr_channel **channel;   /* [channels] by name; NULL: free */
+    size_t channels;
+    struct rr_channel *first;      /* channel[0] */
+    bool shared;                   /* there is, or was, more than the first: mux.c */
+    struct rr_kept *spare;         /* room for messages that come before they are wanted; kept */
+    size_t kept_now, kept_most;
 };
 
 static inline struct rr_tcp *rr_tcp_of(struct rr_transport *t)
@@ -64,17 +98,46 @@ void rr_link_queue(struct rr_tcp *t, int peer, const struct rr_frame *f, const v
 int rr_link_send_errno(const struct rr_link *l); /* of the first stream that takes no more; 0: all do */
 size_t rr_link_stripe(const struct rr_link *l, size_t length); /* bytes of the first frame of a message */
 
-/* What this rank asks for; what it asked for in the operation that a peer speaks of (NULL: too long ago, or not
- * yet). */
-void rr_link_remember(struct rr_tcp *t, const struct rr_ask *ask);
-const struct rr_ask *rr_link_recall(const struct rr_tcp *t, const struct rr_ask *theirs);
+int rr_link_begin_send(struct rr_tcp *t, struct rr_move *m, ringred_error *why);
+int rr_link_go_on(struct rr_tcp *t, struct rr_move *m, ringred_error *why); /* with what is under way */
 
 /* ---- receiving ---- */
 int rr_link_recv(struct rr_transport *base, struct rr_move *m, ringred_error *why);
 /* Takes control frames off the front of the first stream; 0 when a data header is there, read but not taken. */
 int rr_link_next_header(struct rr_tcp *t, int peer, struct rr_frame *f, ringred_error *why);
 /* A peer takes no more: what it said before it went, or that it is lost. */
-int rr_link_last_words(struct rr_tcp *t, int peer, const struct rr_ask *mine, ringred_error *why);
+int rr_link_last_words(struct rr_tcp *t, int peer, ringred_error *why);
 bool rr_link_has_left(const struct rr_link *l); /* nothing will come of what has not begun to be received */
+#define RR_LINK_ENDED 3 /* a stream has ended: stream.ended, .read_errno */
+int rr_link_read_ahead(struct rr_stream *s);              /* 0, PENDING, ENDED */
+int rr_link_front(struct rr_tcp *t, int peer, struct rr_frame *f, ringred_error *why); /* next_header, or ENDED */
+bool rr_link_is_clean_end(const struct rr_link *l, const struct rr_stream *s);
+/* Is the data frame what the move is for? */
+int rr_link_expect(struct rr_tcp *t, const struct rr_move *m, struct rr_frame *f, ringred_error *why);
+int rr_link_stripe_at(const struct rr_move *m, const struct rr_frame *f, size_t *at, ringred_error *why);
+
+/* ---- channels (channel.c) ---- */
+struct rr_channel *rr_channel_find(const struct rr_tcp *t, uint16_t name);       /* NULL: there is none */
+static inline struct rr_channel *rr_channel_of(const struct rr_tcp *t, const struct rr_move *m)
+{
+    return RR_LIKELY(!m->channel) ? t->first : m->channel;
+}
+static inline struct rr_way *rr_way_of(const struct rr_move *m)
+{
+    return &m->channel->way[m->way];
+}
+void rr_channel_remember(struct rr_channel *c, const struct rr_ask *ask);
+/* What this rank asked for in the operation that a peer speaks of; NULL: too long ago, or not yet. */
+const struct rr_ask *rr_channel_recall(const struct rr_channel *c, const struct rr_ask *theirs);
+/* A control frame about a channel has come. */
+void rr_channel_told(struct rr_tcp *t, int peer, const struct rr_frame *f);
+/* Says what is still to be said about wants and credit, as far as there is room. */
+void rr_channel_say(struct rr_tcp *t, struct rr_channel *c, int way);
+void rr_channels_free(struct rr_tcp *t);
+
+/* ---- several channels (mux.c) ---- */
+int rr_mux_send(struct rr_tcp *t, struct rr_move *m, ringred_error *why);
+int rr_mux_recv(struct rr_tcp *t, struct rr_move *m, ringred_error *why);
+int rr_mux_pump(struct rr_tcp *t, int peer, ringred_error *why); /* takes what has come; 0, or < 0 */
 
 #endif

@@ -228,13 +228,18 @@ static void shm_check(struct rr_shared *s, uint8_t *gone)
         struct pollfd look = { m->pidfd[rank], POLLIN, 0 };
         if (rank == s->me || (gone[rank] & RR_GONE_MEMORY))
             continue;
-        if (atomic_load(&s->mate[rank].page->left))
-            gone[rank] |= RR_GONE_MEMORY;
-        else if (m->pidfd[rank] >= 0)
+        if (m->pidfd[rank] >= 0)
             gone[rank] |= poll(&look, 1, 0) == 1 ? RR_GONE_MEMORY : 0;
         else
             gone[rank] |= kill(m->pid[rank], 0) && errno == ESRCH ? RR_GONE_MEMORY : 0;
     }
+}
+
+void rr_shared_left(const struct rr_shared *s, uint8_t *gone)
+{
+    for (int i = 0; i < s->locals; i++)
+        if (s->local[i] != s->me && atomic_load(&s->mate[s->local[i]].page->left))
+            gone[s->local[i]] |= RR_GONE_MEMORY;
 }
 
 int rr_shared_watch(struct rr_shared *s, int epoll, ringred_error *why)

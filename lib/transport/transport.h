@@ -37,9 +37,19 @@ int rr_ask_compare(const struct rr_ask *mine, int my_rank, const struct rr_ask *
 uint32_t rr_ask_hash(const struct rr_ask *ask);
 void rr_ask_print(const struct rr_ask *ask, struct rr_text *t);
 
+/* The messages of one communicator on a link transport (channel.c). The first exists with the transport. While it
+ * is alone, messages travel in plan order and whatever comes is what is due. With more, operations of different
+ * communicators meet in any order: a message of up to RR_EAGER bytes may come before it is wanted and is kept, as
+ * many as the sender has credit for; a larger one waits at its sender until it is wanted. */
+struct rr_channel;
+
 /* One transfer: the engine's, until it has ended. */
 struct rr_move {
     int peer;
+    int way;                              /* the peer's rank on the channel's communicator */
+    struct rr_channel *channel;           /* NULL: the first */
+    struct rr_move *next;                 /* the rest is the transport's */
+    bool posted, begun;
     uint16_t slot;
     uint32_t segment;
     void *bytes;                          /* read by send, written by recv */
@@ -63,9 +73,10 @@ struct rr_transport_ops {
     int (*send)(struct rr_transport *t, struct rr_move *m, ringred_error *why);
     int (*recv)(struct rr_transport *t, struct rr_move *m, ringred_error *why);
     /* Looks at peers that nobody is receiving from, and flushes what control frames are queued: sets
-     * RR_GONE_LINK in gone[r] for those that will send no more. < 0: a peer told of a failure. `ask` is
-     * my operation. */
-    int (*check)(struct rr_transport *t, const struct rr_ask *ask, uint8_t *gone, ringred_error *why);
+     * RR_GONE_LINK in gone[r] for those that will send no more. < 0: a peer told of a failure. */
+    int (*check)(struct rr_transport *t, uint8_t *gone, ringred_error *why);
+    /* This rank enters an operation. */
+    void (*begin)(struct rr_transport *t, struct rr_channel *channel, const struct rr_ask *ask);
     /* Puts everything that can end a wait into an epoll set, once, edge-triggered. */
     int (*watch)(struct rr_transport *t, int epoll, ringred_error *why);
     /* Says to every peer: the communicator is broken, and why. Nothing of a move in flight is touched
@@ -73,7 +84,7 @@ struct rr_transport_ops {
     void (*tell)(struct rr_transport *t, const ringred_error *why);
     void (*flush)(struct rr_transport *t);
     /* Queues to every peer: my operation has waited for long, compare it with yours. */
-    void (*probe)(struct rr_transport *t, const struct rr_ask *ask);
+    void (*probe)(struct rr_transport *t, struct rr_channel *channel, const struct rr_ask *ask);
     /* Goodbye after operation `last`, half-close, drain until the deadline; frees. */
     int (*close)(struct rr_transport *t, uint64_t last, int64_t deadline_ns);
     /* One sentence of how a gone peer went; NULL if it is not known. */
@@ -83,7 +94,26 @@ struct rr_transport_ops {
 
 struct rr_transport {
     const struct rr_transport_ops *ops;
+    struct rr_transport *core;            /* itself, or what a decorator stands before: channels are its */
 };
+
+/* A channel between members (ranks of the job), mine among them. Peers are told its name, they tell theirs. */
+int rr_channel_new(struct rr_transport *core, int ranks, const int16_t *member, struct rr_channel **channel,
+                   ringred_error *why);
+uint16_t rr_channel_name(const struct rr_channel *channel);
+void rr_channel_route(struct rr_channel *channel, int way, uint16_t name);
+/* From now on there is more than one: said in the same place of the first one's order of operations on all ranks. */
+void rr_channel_share(struct rr_transport *core);
+/* Sets RR_GONE_LINK for members that have left the channel, and of which nothing is kept. */
+void rr_channel_left(struct rr_transport *core, const struct rr_channel *channel, uint8_t *gone);
+/* Says goodbye after operation `last`. It frees itself once all members have. */
+void rr_channel_leave(struct rr_transport *core, struct rr_channel *channel, uint64_t last);
+/* One that nobody was told of. */
+void rr_channel_free(struct rr_transport *core, struct rr_channel *channel);
+/* Of all: messages that came before they were wanted, and have not been taken yet, in bytes; the most there were. */
+void rr_channel_kept(const struct rr_transport *core, size_t *now, size_t *most);
+#define RR_EAGER 4096
+#define RR_CREDIT 16384                   /* bytes under way from a rank to another on one channel, unasked for */
 
 /* Congestion control of sockets inside a host and of those that leave it. probe: which is best inside
  * this host, a small number for choose; takes some 10 ms. ESETTING: the kernel has not what is wished. */
@@ -204,6 +234,8 @@ bool rr_shared_verdict(struct rr_shared *s, ringred_error *why); /* true: there 
 int rr_shared_open(int ranks, int me, const struct rr_boot *boot, const int *local,
                    const struct rr_settings *settings, int64_t deadline_ns,
                    struct rr_shared **shared, ringred_error *why);
+/* Sets RR_GONE_MEMORY for mates that have said goodbye. */
+void rr_shared_left(const struct rr_shared *s, uint8_t *gone);
 void rr_shared_close(struct rr_shared *s, uint64_t last); /* last operation, told to the mates */
 
 /* Puts the faults of the setting fault between the engine and both kinds of transport (faulty.c). */

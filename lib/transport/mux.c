@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Several channels on one link. Messages of different channels meet in any order, so whatever comes must find a
+ * place at once, or those behind it could not pass and two communicators could wait for each other for ever:
+ *  - a message of up to RR_EAGER bytes goes when it is ready. If it is not wanted yet, it is kept; a sender has
+ *    credit for RR_CREDIT bytes of them on each channel, and gets it back as they are taken;
+ *  - a larger one goes when the receiver has said that it wants it. Wants are counted: both ends know the order of
+ *    the messages between them on one channel.
+ * Always holds: a data frame at the front of a stream is of a message that is wanted, or small, or of the time when
+ * the sender had one channel only, and then it is wanted soon. */
+#include "transport/link.h"
+
+#include <string.h>
+
+/* A small message, however small, takes its share of the credit: so few are under way that the peer still knows
+ * what it asked for in the operation that any of them belongs to. */
+#define LEAST (RR_CREDIT * 2 / RR_LINK_ASKED)
+
+static uint32_t cost_of(size_t bytes)
+{
+    return bytes < LEAST ? LEAST : (uint32_t)bytes;
+}
+
+static bool is_small(size_t bytes)
+{
+    return bytes <= RR_EAGER;
+}
+
+static struct rr_way *way_to(const struct rr_tcp *t, const struct rr_move *m)
+{
+    return &rr_channel_of(t, m)->way[m->way];
+}
+
+/* ---- sending ---- */
+
+static bool may_send(const struct rr_way *w, const struct rr_move *m)
+{
+    if (is_small(m->length))
+        return w->small_sent - w->small_taken + cost_of(m->length) <= RR_CREDIT;
+    return (int32_t)(w->large_asked - w->large_sent) > 0;
+}
+
+int rr_mux_send(struct rr_tcp *t, struct rr_move *m, ringred_error *why)
+{
+    struct rr_link *l = &t->link[m->peer];
+    struct rr_way *w = way_to(t, m);
+
+    if (l->sending && l->sending != m)
+        return RINGRED_PENDING;
+    if (!l->sending) {
+        if (!may_send(w, m)) {
+            RR_TRY(rr_mux_pump(t, m->peer, why));
+            if (!may_send(w, m))
+                return RINGRED_PENDING;
+        }
+        int rc = rr_link_begin_send(t, m, why);
+        if (rc)
+            return rc;
+        if (is_small(m->length))
+            w->small_sent += cost_of(m->length);
+        else
+            w->large_sent++;
+    }
+    int rc = rr_link_go_on(t, m, why);
+    if (rc == 0 && l->tail_bytes)
+        (void)rr_link_flush_tail(l); /* wants and credit that came up meanwhile; a lost peer is found when needed */
+    return rc;
+}
+
+/* ---- receiving ---- */
+
+static bool is_of(const struct rr_tcp *t, const struct rr_move *m, const struct rr_frame *f)
+{
+    return rr_channel_of(t, m)->name == f->channel && (uint32_t)m->ask->sequence == (uint32_t)f->ask.sequence &&
+           m->slot == f->slot && m->segment == f->segment;
+}
+
+static struct rr_move *wanted(const struct rr_tcp *t, const struct rr_link *l, const struct rr_frame *f)
+{
+    struct rr_move *m = l->posted;
+
+    while (m && !is_of(t, m, f))
+        m = m->next;
+    return m;
+}
+
+static void take_off(struct rr_link *l, struct rr_move *m)
+{
+    struct rr_move **at = &l->posted;
+
+    while (*at && *at != m)
+        at = &(*at)->next;
+    if (*at)
+        *at = m->next;
+    m->posted = false;
+}
+
+static void took(struct rr_tcp *t, struct rr_move *m)
+{
+    if (is_small(m->length)) {
+        way_to(t, m)->taken += cost_of(m->length);
+        rr_channel_say(t, rr_channel_of(t, m), m->way);
+    }
+}
+
+/* Room for a message that nobody wants yet. */
+static int keep(struct rr_tcp *t, int peer, struct rr_stream *s, const struct rr_frame *f, ringred_error *why)
+{
+    struct rr_kept *k = t->spare;
+
+    if (k)
+        t->spare = k->next;
+    else
+        k = rr_alloc(1, sizeof *k);
+    if (!k)
+        return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory to keep a message of rank %d that came early", peer);
+    k->next = NULL;
+    k->head = *f;
+    s->kept = k;
+    s->in = k->bytes;
+    s->left = f->length;
+    t->kept_now += f->length;
+    t->kept_most = t->kept_now > t->kept_most ? t->kept_now : t->kept_most;
+    return 0;
+}
+
+/* A first frame on stream 0 whose message is not wanted: of an operation that this rank is not in yet, or of one
+ * in which the peer does something else. */
+static int not_wanted(struct rr_tcp *t, int peer, const struct rr_frame *f, ringred_error *why)
+{
+    struct rr_stream *s = t->link[peer].stream;
+    const struct rr_channel *c = rr_channel_find(t, f->channel);
+
+    if (!c)
+        return rr_fail(why, RINGRED_EWIRE, peer, 0, "rank %d sent a message on channel %u, which there is not", peer,
+                       f->channel);
+    const struct rr_ask *mine = rr_channel_recall(c, &f->ask);
+    if (mine && !(mine->collective & RR_RAGGED))
+        RR_TRY(rr_ask_compare(mine, t->me, &f->ask, peer, why));
+    if (f->kind != RR_FRAME_DATA || !is_small(f->length))
+        return RINGRED_PENDING; /* sent while its sender had one channel; it stays where it is */
+    s->lo += RR_FRAME_BYTES;
+    return keep(t, peer, s, f, why);
+}
+
+/* The frame at the front of a stream, to where it belongs. PENDING: it has to stay there. */
+static int route(struct rr_tcp *t, int peer, int i, struct rr_frame *f, ringred_error *why)
+{
+    struct rr_stream *s = &t->link[peer].stream[i];
+    struct rr_move *m = wanted(t, &t->link[peer], f);
+    size_t at = 0;
+
+    if (!m)
+        return i == 0 ? not_wanted(t, peer, f, why) : RINGRED_PENDING;
+    if (f->kind == RR_FRAME_STRIPE) {
+        if (!m->begun)
+            return RINGRED_PENDING; /* its first frame, on stream 0, is looked at closely */
+        RR_TRY(rr_link_stripe_at(m, f, &at, why));
+    } else {
+        RR_TRY(rr_link_expect(t, m, f, why));
+        m->begun = true;
+    }
+    s->lo += RR_FRAME_BYTES;
+    s->into = m;
+    s->in = (unsigned char *)m->bytes + at;
+    s->left = f->length;
+    return 0;
+}
+
+/* The payload under way on a stream has come. */
+static void arrived(struct rr_tcp *t, int peer, struct rr_stream *s)
+{
+    struct rr_link *l = &t->link[peer];
+    struct rr_move *m = s->into;
+
+    s->into = NULL;
+    if (s->kept) {
+        s->kept->next = l->kept;
+        l->kept = s->kept;
+        s->kept = NULL;
+    } else if (m && m->done >= m->length) {
+        take_off(l, m);
+        took(t, m);
+    }
+}
+
+static int head_of(struct rr_tcp *t, int peer, int i, struct rr_frame *f, ringred_error *why)
+{
+    struct rr_stream *s = &t->link[peer].stream[i];
+    int rc = 0;
+
+    if (i == 0)
+        return rr_link_front(t, peer, f, why);
+    while (rc == 0 && s->hi - s->lo < RR_FRAME_BYTES)
+        rc = rr_link_read_ahead(s);
+    return rc ? rc : rr_frame_read(s->room + s->lo, peer, f, why);
+}
+
+/* Whatever has come on a stream. 0: nothing more for now; ENDED; < 0: failed. */
+static int pump_stream(struct rr_tcp *t, int peer, int i, ringred_error *why)
+{
+    struct rr_stream *s = &t->link[peer].stream[i];
+
+    for (;;) {
+        struct rr_frame f;
+        size_t got = 0;
+        int rc = 0;
+        if (s->into || s->kept) {
+            rc = s->ended && rr_stream_is_empty(s) && s->left ? RINGRED_EPEER : rr_stream_take(s, &got, &s->read_errno);
+            if (s->into)
+                s->into->done += got;
+            if (rc == 0)
+                arrived(t, peer, s);
+        } else {
+            rc = head_of(t, peer, i, &f, why);
+            if (rc == 0)
+                rc = route(t, peer, i, &f, why);
+            else if (rc < 0)
+                return rc;
+            if (rc < 0)
+                return rc;
+        }
+        if (rc == RINGRED_PENDING)
+            return 0;
+        if (rc == RR_LINK_ENDED || rc < 0) {
+            s->ended = true;
+            return rr_link_is_clean_end(&t->link[peer], s) ? RR_LINK_ENDED
+                                                            : rr_link_lost(t, peer, s->read_errno, why);
+        }
+    }
+}
+
+int rr_mux_pump(struct rr_tcp *t, int peer, ringred_error *why)
+{
+    struct rr_link *l = &t->link[peer];
+    bool open = false;
+
+    for (int i = 0; i < l->streams; i++) {
+        int rc = pump_stream(t, peer, i, why);
+        if (rc < 0)
+            return rc;
+        open = open || rc == 0;
+    }
+    if (!open && l->state == LINK_UP)
+        return rr_link_lost(t, peer, l->stream->read_errno, why);
+    return 0;
+}
+
+/* A message that has come before it was wanted. */
+static struct rr_kept *find_kept(const struct rr_tcp *t, struct rr_link *l, const struct rr_move *m)
+{
+    struct rr_kept **at = &l->kept, *k;
+
+    while (*at && !is_of(t, m, &(*at)->head))
+        at = &(*at)->next;
+    k = *at;
+    if (k)
+        *at = k->next;
+    return k;
+}
+
+static int take_kept(struct rr_tcp *t, struct rr_move *m, struct rr_kept *k, ringred_error *why)
+{
+    int rc = rr_link_expect(t, m, &k->head, why);
+
+    if (rc == 0 && m->length)
+        memcpy(m->bytes, k->bytes, m->length);
+    t->kept_now -= k->head.length;
+    k->next = t->spare;
+    t->spare = k;
+    if (rc == 0)
+        took(t, m);
+    return rc;
+}
+
+int rr_mux_recv(struct rr_tcp *t, struct rr_move *m, ringred_error *why)
+{
+    struct rr_link *l = &t->link[m->peer];
+    struct rr_kept *k = m->posted || m->begun || !l->kept ? NULL : find_kept(t, l, m);
+
+    if (k)
+        return take_kept(t, m, k, why);
+    if (m->begun && !m->posted)
+        return 0;
+    if (!m->posted) {
+        m->posted = true;
+        m->next = l->posted;
+        l->posted = m;
+        if (!is_small(m->length))
+            way_to(t, m)->wanted++;
+    }
+    rr_channel_say(t, rr_channel_of(t, m), m->way);
+    if (RR_UNLIKELY(l->state == LINK_DEAD))
+        return rr_link_lost(t, m->peer, l->system, why);
+    RR_TRY(rr_mux_pump(t, m->peer, why));
+    if (m->begun && !m->posted)
+        return 0;
+    if (!(k = m->begun ? NULL : find_kept(t, l, m))) /* it may have been under way into what is kept */
+        return rr_link_has_left(l) ? rr_link_lost(t, m->peer, l->system, why) : RINGRED_PENDING;
+    take_off(l, m);
+    return take_kept(t, m, k, why);
+}
