@@ -57,6 +57,7 @@ void rr_area_bind(ringred_comm *c, struct rr_area *a)
     struct rr_engine *e = &c->engine;
 
     c->area = a;
+    c->queue = a->queue;
     e->scratch = a->scratch;
     e->scratch_bytes = c->family->links ? SCRATCH_BYTES : RR_LINE;
     e->done = a->done;

@@ -23,6 +23,7 @@ struct ringred_request {
     _Atomic int state;
     int status;                 /* once done */
     struct rr_run run;
+    bool shares;                /* rr_call.shares */
     struct rr_ragged ragged;    /* run.ragged, in use with parts of unequal length */
     size_t *room;               /* [4][ranks of the job] copies of callers' counts; made at first use, kept */
     struct ringred_request *next; /* of family.spare, or of all that were made */
@@ -38,6 +39,7 @@ struct rr_area {
     uint32_t *done;
     struct rr_bases *bases;
     struct rr_move *send, *recv;
+    struct ringred_request *queue[RR_REQUESTS];
 };
 
 /* A plan of the cache, with a program for each area that has run it. */
@@ -56,6 +58,7 @@ struct rr_plans {
     struct rr_layout layout;
     int16_t *host;              /* [ranks], layout.host */
     int rank;
+    bool shared;                /* with ranks that share memory */
     uint32_t most_steps;
     struct rr_choice **plan[RR_ALGOS]; /* [1], of rooted collectives [ranks] by root. NULL: not possible */
 };
@@ -73,6 +76,7 @@ struct rr_family {
     struct rr_congestion congestion;
     struct rr_shared *shared;   /* NULL: this rank shares memory with nobody */
     struct rr_transport *links; /* NULL: none */
+    int16_t *host;              /* [ranks] who sits with whom, whether or not they share memory */
     ringred_comm *first;        /* of all ranks; it frees itself with the family */
     int handles;                /* communicators that have not been destroyed; guarded by pool */
 
@@ -81,7 +85,7 @@ struct rr_family {
     _Atomic uint32_t waiters;
     _Atomic uint32_t asleep;    /* the owner sleeps, or is about to */
     ringred_comm *running;      /* the first, then those with something to do; the owner's */
-    _Atomic uint32_t comers;    /* there are some in `incoming` */
+    _Atomic uint32_t comers;    /* there are some in `incoming`, or errands */
     int epoll, wake;            /* what a sleeping owner waits on; wake: an eventfd of our own */
     uint8_t *gone;              /* [ranks] RR_GONE_; the owner's */
     int vain;                   /* spins that were in vain lately, 0 to 3; the owner's */
@@ -94,6 +98,7 @@ struct rr_family {
     _Atomic bool told;          /* the peers have been told of the fault, as far as they listen */
 
     pthread_mutex_t pool;       /* guards what follows; taken before `lock`, if both are */
+    struct rr_errand *errands;
     ringred_comm *incoming;     /* communicators that have just got something to do */
     struct rr_area *areas;
     int areas_made;
@@ -114,6 +119,7 @@ struct ringred_comm {
     int wish[RR_COLLECTIVES];   /* the algorithm that the settings ask for and that is possible, or -1 */
     struct rr_layout layout;
     int16_t *host;              /* [ranks], layout.host */
+    int16_t *member;            /* [ranks] ranks of the job; NULL: all, by their numbers */
     struct rr_plans *plans;
     struct rr_area *area;       /* NULL: nothing to do */
     struct rr_engine engine;
@@ -122,7 +128,7 @@ struct ringred_comm {
     _Atomic uint32_t starting;
     uint64_t sequence;          /* of the last operation started; guarded by starting */
     struct ringred_request *request; /* [RR_REQUESTS]; NULL: from the family's spare ones */
-    struct ringred_request *queue[RR_REQUESTS];
+    struct ringred_request **queue; /* [RR_REQUESTS] the area's */
     _Atomic uint32_t tail;      /* operations ever queued; written by the starter */
 
     /* progress; the owner's */
@@ -132,11 +138,31 @@ struct ringred_comm {
     uint8_t *gone;              /* [ranks] RR_GONE_ */
     int64_t probe_ns;           /* when the run at the head asks the peers what they do; 0: not waited yet */
 
-    ringred_error refused;      /* the latest call that was refused */
+    ringred_error *refused;     /* the latest call that was refused; NULL: none was */
+};
+
+/* Something that only the owner of progress may do. */
+struct rr_errand {
+    int (*run)(struct rr_family *family, void *with);
+    void *with;
+    int rc;
+    bool done;
+    struct rr_errand *next;
 };
 
 int rr_comm_open(const ringred_config *config, ringred_comm **comm, ringred_error *why);
 int rr_comm_close(ringred_comm *comm);
+int rr_family_free(struct rr_family *family); /* works on half-made ones */
+
+/* ---- communicators made from others (split.c) ---- */
+struct rr_split {
+    int32_t color, key;         /* color < 0: takes part, and gets none */
+    uint64_t list;              /* hash of the ranks that a list named; 0: no list */
+    int32_t listed;             /* how many these are */
+    int32_t reserved;
+};
+int rr_comm_split(ringred_comm *parent, const struct rr_split *mine, ringred_comm **comm);
+void rr_comm_drop(ringred_comm *comm); /* says goodbye and frees; the first only says goodbye */
 
 /* One call of a collective as the API hands it down; arguments are checked. */
 struct rr_call {
@@ -145,8 +171,12 @@ struct rr_call {
     void *out;
     size_t count;               /* elements of one part; ragged: of the longest that all ranks know of, or 0 */
     int type, op, root;
+    bool shares;                /* with its end on each rank, there is more than one communicator on the links */
     const struct rr_ragged *ragged; /* NULL: all parts are alike. Displacements NULL: one behind the other */
 };
+int rr_family_do(struct rr_family *family, int (*run)(struct rr_family *family, void *with), void *with);
+int rr_family_poll(struct rr_family *family); /* lets what is in flight move */
+void rr_requests_drop(ringred_comm *comm); /* those that were not waited for; it has nothing to do */
 int rr_comm_start(ringred_comm *comm, const struct rr_call *call, ringred_request **request);
 int rr_comm_run(ringred_comm *comm, const struct rr_call *call); /* start and wait */
 int rr_request_wait(ringred_request *request, int64_t timeout_ns); /* PENDING: the time is over */
@@ -161,6 +191,9 @@ int rr_choose_check(const struct rr_settings *settings, ringred_error *why); /* 
 void rr_choose_init(ringred_comm *comm); /* once, when the plans are there */
 
 bool rr_is_narrow(int type); /* a float whose sums must not be rounded on their way more often than is promised */
+
+/* Is shared memory used where ranks sit so? */
+bool rr_layout_shares(const struct rr_layout *layout);
 
 /* ---- plans (plans.c) ---- */
 /* A cache for a layout, which is copied. NULL: *why tells. */

@@ -18,8 +18,6 @@
 
 /* ---- what the ranks tell each other ---- */
 
-_Static_assert(RR_PAGE_PARTS == RR_REDUCE_SOURCES, "a rank's page has room for each rank that there may be");
-
 struct card {
     uint64_t machine;          /* hash of the kernel's boot id */
     int32_t shared_failed;     /* a status, when this rank could not share memory */
@@ -101,7 +99,17 @@ static int find_layout(ringred_comm *c, const struct rr_boot *boot, bool apart)
                 first = s;
         c->host[r] = first == r ? (int16_t)c->layout.hosts++ : c->host[first];
     }
+    if (!c->family->host)
+        c->family->host = rr_alloc((size_t)c->ranks, sizeof *c->family->host);
+    if (!c->family->host)
+        return RINGRED_ENOMEM;
     c->local_rank = c->local_ranks = 0;
+    for (int r = 0; r < c->ranks; r++) {
+        int16_t first = 0;
+        while (rr_boot_member(boot, first)->host != rr_boot_member(boot, r)->host)
+            first++;
+        c->family->host[r] = first;
+    }
     for (int r = 0; r < c->ranks; r++)
         if (rr_boot_member(boot, r)->host == rr_boot_member(boot, c->rank)->host) {
             c->local_rank += r < c->rank;
@@ -112,16 +120,16 @@ static int find_layout(ringred_comm *c, const struct rr_boot *boot, bool apart)
 
 /* Shared memory is used where all ranks sit on one host, or where hosts hold equal, contiguous,
  * power-of-two blocks of ranks, so that a host's sum is a subtree; otherwise links join all ranks. */
-static bool hosts_fit(const ringred_comm *c)
+bool rr_layout_shares(const struct rr_layout *layout)
 {
-    int each = c->ranks / c->layout.hosts;
+    int each = layout->ranks / layout->hosts;
 
-    if (c->layout.hosts == 1)
-        return c->ranks > 1;
-    if (c->layout.hosts * each != c->ranks || each < 2 || (each & (each - 1)))
+    if (layout->hosts == 1)
+        return layout->ranks > 1;
+    if (layout->hosts * each != layout->ranks || each < 2 || (each & (each - 1)))
         return false;
-    for (int r = 0; r < c->ranks; r++)
-        if (c->host[r] != r / each)
+    for (int r = 0; r < layout->ranks; r++)
+        if (layout->host[r] != r / each)
             return false;
     return true;
 }
@@ -318,7 +326,7 @@ static int join(ringred_comm *c, struct rr_boot *boot, int64_t deadline, ringred
         rc = rr_fail(why, RINGRED_EUNSUPPORTED, -1, 0,
                      "transport=shm, but the %d ranks are on %d hosts: use auto or tcp", c->ranks,
                      c->layout.hosts);
-    if (rc == 0 && hosts_fit(c))
+    if (rc == 0 && rr_layout_shares(&c->layout))
         rc = share(c, boot, deadline, card, why);
     else if (rc == 0 && c->layout.hosts < c->ranks) {
         rr_free(c->host);
@@ -389,12 +397,12 @@ static void first_free(ringred_comm *c)
     rr_plans_free(c->plans);
     rr_free(c->request);
     rr_free(c->gone);
+    rr_free(c->refused);
     rr_free(c->host);
     rr_free(c);
 }
 
-/* Works on half-made ones. */
-static int family_free(struct rr_family *f)
+int rr_family_free(struct rr_family *f)
 {
     int64_t linger = rr_setting(&f->settings, RR_SET_LINGER);
     uint64_t last = f->first ? f->first->sequence : 0;
@@ -406,6 +414,19 @@ static int family_free(struct rr_family *f)
     if (f->first)
         first_free(f->first);
     rr_areas_free(f);
+    while (f->plans) {
+        struct rr_plans *p = f->plans;
+        f->plans = p->next;
+        rr_plans_free(p);
+    }
+    while (f->chunks) {
+        struct rr_chunk *chunk = f->chunks;
+        f->chunks = chunk->next;
+        for (int i = 0; i < RR_REQUESTS; i++)
+            rr_free(chunk->request[i].room);
+        rr_free(chunk);
+    }
+    rr_free(f->host);
     rr_fd_close(f->epoll);
     rr_fd_close(f->wake);
     rr_free(f->gone);
@@ -437,7 +458,7 @@ static struct rr_family *family_new(void)
         f->first->family = f;
         return f;
     }
-    (void)family_free(f);
+    (void)rr_family_free(f);
     return NULL;
 }
 
@@ -449,12 +470,29 @@ int rr_comm_open(const ringred_config *config, ringred_comm **comm, ringred_erro
         return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory for a communicator");
     int rc = open_all(f->first, config, why);
     if (rc < 0) {
-        (void)family_free(f); /* what failed is in *why */
+        (void)rr_family_free(f); /* what failed is in *why */
         return rc;
     }
     (void)rr_family_set(f, RR_COMM_READY);
     *comm = f->first;
     return 0;
+}
+
+/* What is in flight on a communicator that others outlive must end first: half of it may be on the links. */
+static void finish(ringred_comm *c)
+{
+    struct rr_family *f = c->family;
+    int64_t deadline = rr_deadline(rr_setting(&f->settings, RR_SET_LINGER));
+    ringred_error why;
+
+    while (atomic_load(&c->tail) != atomic_load(&c->head) && atomic_load(&f->state) == RR_COMM_READY) {
+        (void)rr_family_poll(f);
+        if (rr_now_ns() < deadline)
+            continue;
+        rr_fail(&why, RINGRED_EABORTED, f->rank, 0,
+                "rank %d destroyed a communicator in the middle of an operation, and others share its links", f->rank);
+        (void)rr_family_abort(f, &why);
+    }
 }
 
 int rr_comm_close(ringred_comm *c)
@@ -464,7 +502,21 @@ int rr_comm_close(ringred_comm *c)
 
     if (f->forks != rr_forks())
         return RINGRED_EFORKED; /* the parent's: left alone */
+    pthread_mutex_lock(&f->pool);
+    bool alone = f->handles == 1;
+    pthread_mutex_unlock(&f->pool);
+    if (!alone) {
+        finish(c);
+        rc = rc ? rc : f->fault.code;
+    }
+    if (!alone || c != f->first)
+        rr_comm_drop(c);
+    pthread_mutex_lock(&f->pool);
+    bool last = --f->handles == 0;
+    pthread_mutex_unlock(&f->pool);
+    if (!last)
+        return rc; /* the family may be gone: another thread may have destroyed the last one */
     (void)rr_family_set(f, RR_COMM_CLOSED);
-    int undelivered = family_free(f);
+    int undelivered = rr_family_free(f);
     return rc ? rc : undelivered;
 }

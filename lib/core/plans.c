@@ -163,6 +163,7 @@ struct rr_plans *rr_plans_new(const ringred_comm *c, ringred_error *why)
     memcpy(p->host, c->layout.host, (size_t)c->ranks * sizeof *p->host);
     p->layout = (struct rr_layout){ c->ranks, c->layout.hosts, p->host };
     p->rank = c->rank;
+    p->shared = c->engine.shared != NULL;
     p->most_steps = rr_plan_steps_most(c->ranks);
     if (fill(c, p, why) == 0)
         return p;

@@ -54,6 +54,10 @@ static struct ringred_request *at_head(ringred_comm *c)
 static void end_head(ringred_comm *c, struct ringred_request *q)
 {
     rr_trace_end(&c->engine, &q->run);
+    if (c->engine.shared)
+        rr_shared_ended(c->engine.shared, q->run.ask.sequence);
+    if (RR_UNLIKELY(q->shares) && c->family->links)
+        rr_channel_share(c->family->links->core);
     q->status = 0;
     c->active = false;
     atomic_fetch_add_explicit(&c->head, 1, memory_order_release);
@@ -85,10 +89,22 @@ static int begin(ringred_comm *c, struct ringred_request *q, ringred_error *why)
     return 0;
 }
 
+static void run_errand(struct rr_family *f)
+{
+    struct rr_errand *e = f->errands;
+
+    f->errands = e->next;
+    e->rc = e->run(f, e->with);
+    e->done = true; /* guarded by pool */
+    wake_waiters(f);
+}
+
 /* Communicators that have got something to do run from now on. */
 static void take_comers(struct rr_family *f)
 {
     pthread_mutex_lock(&f->pool);
+    while (f->errands)
+        run_errand(f);
     while (f->incoming) {
         ringred_comm *c = f->incoming;
         f->incoming = c->next;
@@ -109,6 +125,8 @@ static bool retire(ringred_comm **at)
     if (idle) {
         c->area->taken = false;
         c->area = NULL;
+        if (c->engine.shared)
+            rr_shared_idle(c->engine.shared);
         *at = c->next;
     }
     pthread_mutex_unlock(&c->family->pool);
@@ -370,6 +388,7 @@ static int enqueue(ringred_comm *c, const struct rr_call *call, struct ringred_r
     if (RR_UNLIKELY(rc < 0))
         return rr_comm_refuse(c, rc, "%s", why.text);
     q->comm = c;
+    q->shares = call->shares;
     RR_TRY(bind_ragged(c, call, q));
     uint32_t tail = atomic_load_explicit(&c->tail, memory_order_relaxed);
     bind_run(c, call, &q->run);
@@ -394,6 +413,8 @@ static int enqueue_other(ringred_comm *c, const struct rr_call *call, struct rin
         (void)rr_comm_refuse(c, rc, "%s", why.text);
     if (rc == 0 && comes)
         rr_area_bind(c, area);
+    if (rc == 0 && c->engine.shared && (rc = rr_shared_hold(c->engine.shared, &why)) < 0)
+        (void)rr_comm_refuse(c, rc, "%s", why.text);
     if (rc == 0)
         rc = enqueue(c, call, request);
     if (rc == 0) {
@@ -401,6 +422,8 @@ static int enqueue_other(ringred_comm *c, const struct rr_call *call, struct rin
     } else if (comes && c->area) {
         c->area->taken = false;
         c->area = NULL;
+        if (c->engine.shared)
+            rr_shared_idle(c->engine.shared);
     }
     if (rc == 0 && comes) {
         c->next = f->incoming;
@@ -440,6 +463,39 @@ static void wake_owner(struct rr_family *f)
         return;
     ssize_t ignored = write(f->wake, &one, sizeof one);
     (void)ignored; /* it can only be full, and then it wakes */
+}
+
+static bool is_run(struct rr_family *f, struct rr_errand *e, bool own_it)
+{
+    pthread_mutex_lock(&f->pool);
+    bool done = e->done;
+    if (!done && own_it)
+        while (f->errands) /* those of others, too: they wait for whoever owns progress */
+            run_errand(f);
+    pthread_mutex_unlock(&f->pool);
+    return done || own_it;
+}
+
+int rr_family_do(struct rr_family *f, int (*run)(struct rr_family *family, void *with), void *with)
+{
+    struct rr_errand e = { run, with, 0, false, NULL };
+
+    pthread_mutex_lock(&f->pool);
+    e.next = f->errands;
+    f->errands = &e;
+    atomic_store_explicit(&f->comers, 1, memory_order_release);
+    pthread_mutex_unlock(&f->pool);
+    for (bool done = false; !done;) {
+        bool owns = own(f);
+        done = is_run(f, &e, owns);
+        if (owns)
+            disown(f);
+        if (!done) {
+            wake_owner(f);
+            sched_yield();
+        }
+    }
+    return e.rc;
 }
 
 int rr_comm_start(ringred_comm *c, const struct rr_call *call, ringred_request **request)
@@ -516,6 +572,8 @@ static int give_up(ringred_comm *c, ringred_request *q, const struct rr_call *ca
     struct ringred_request *head = owns ? at_head(c) : NULL;
     int peer = head && c->active ? rr_run_waits_for(&c->engine, &head->run, NULL) : -1;
 
+    if (peer >= 0)
+        peer = rr_engine_member(&c->engine, peer);
     if (!is_done(q)) {
         rr_fail(&why, RINGRED_ETIMEOUT, peer, 0, "%s, operation %llu, did not end within %.3g s",
                 rr_collective_name(call->what), (unsigned long long)q->run.ask.sequence, (double)timeout_ns * 1e-9);
@@ -548,4 +606,30 @@ int rr_family_abort(struct rr_family *f, const ringred_error *why)
     if (own(f)) /* otherwise whoever owns progress wakes up, leaves and tells */
         disown(f);
     return 0;
+}
+
+int rr_family_poll(struct rr_family *f)
+{
+    if (!own(f))
+        return sched_yield();
+    int rc = drive(f, NULL, rr_now_ns() + 1000000);
+    disown(f);
+    return rc;
+}
+
+void rr_requests_drop(ringred_comm *c)
+{
+    struct rr_family *f = c->family;
+
+    pthread_mutex_lock(&f->pool);
+    for (struct rr_chunk *chunk = f->chunks; chunk && !c->request; chunk = chunk->next)
+        for (int i = 0; i < RR_REQUESTS; i++) {
+            struct ringred_request *q = &chunk->request[i];
+            if (q->comm != c || atomic_load(&q->state) == RR_REQUEST_FREE)
+                continue;
+            atomic_store(&q->state, RR_REQUEST_FREE);
+            q->next = f->spare;
+            f->spare = q;
+        }
+    pthread_mutex_unlock(&f->pool);
 }

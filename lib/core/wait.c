@@ -35,7 +35,7 @@ static int look_at(ringred_comm *c, const struct rr_run *run, ringred_error *why
     struct rr_engine *e = &c->engine;
 
     for (int r = 0; r < c->ranks; r++)
-        c->gone[r] |= c->family->gone[r];
+        c->gone[r] |= c->family->gone[rr_engine_member(e, r)];
     if (e->shared)
         rr_shared_left(e->shared, c->gone);
     if (e->links)
@@ -43,15 +43,20 @@ static int look_at(ringred_comm *c, const struct rr_run *run, ringred_error *why
     int peer = rr_run_waits_for(e, run, c->gone);
     if (peer < 0)
         return 0;
+    int them = rr_engine_member(e, peer);
+    uint64_t left = 0;
+    if (e->links)
+        left = rr_channel_left_after(e->links->core, e->channel, peer);
     if (e->shared && e->shared->mate[peer].page && (c->gone[peer] & RR_GONE_MEMORY)) {
-        uint64_t left = atomic_load(&e->shared->mate[peer].page->left);
-        return left ? rr_fail(why, RINGRED_EPEER, peer, 0,
-                              "rank %d left the communicator after operation %llu, while this rank is "
-                              "in operation %llu", peer, (unsigned long long)left - 1,
-                              (unsigned long long)run->ask.sequence)
-                    : rr_fail(why, RINGRED_EPEER, peer, 0, "rank %d is gone: its process has ended", peer);
+        left = atomic_load(&e->shared->mate[peer].page->left);
+        if (!left)
+            return rr_fail(why, RINGRED_EPEER, them, 0, "rank %d is gone: its process has ended", them);
     }
-    return e->links->ops->explain(e->links, peer, why);
+    if (left)
+        return rr_fail(why, RINGRED_EPEER, them, 0,
+                       "rank %d left the communicator after operation %llu, while this rank is in operation %llu",
+                       them, (unsigned long long)left - 1, (unsigned long long)run->ask.sequence);
+    return e->links->ops->explain(e->links, them, why);
 }
 
 /* What the peers' kernels and the host's verdict say. */

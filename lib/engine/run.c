@@ -178,7 +178,7 @@ static int lane_waits_for(const struct rr_engine *e, const struct rr_run *r, con
     }
     /* Everybody came and the work is not done: of those asked for, who died may have been at it. */
     if (r->lane == RR_LANE_LAST && among && arrived == e->ranks &&
-        atomic_load(&e->shared->host->over[r->turn].counter) <= r->base)
+        atomic_load(&e->shared->team->over[r->turn].counter) <= r->base)
         return suspect;
     return -1;
 }

@@ -102,8 +102,8 @@ int rr_channel_new(struct rr_transport *core, int ranks, const int16_t *member, 
 
     if (t->channels)
         sweep(t);
-    if (c)
-        c->way = rr_alloc((size_t)ranks, sizeof *c->way);
+    if (c) /* the ways, and the members behind them */
+        c->way = rr_alloc((size_t)ranks, sizeof *c->way + sizeof *member);
     int name = c && c->way ? take_name(t) : RINGRED_ENOMEM;
     if (name < 0) {
         if (c)
@@ -113,7 +113,8 @@ int rr_channel_new(struct rr_transport *core, int ranks, const int16_t *member, 
     }
     c->name = (uint16_t)name;
     c->ranks = ranks;
-    c->member = member;
+    if (member)
+        c->member = memcpy(c->way + ranks, member, (size_t)ranks * sizeof *member);
     t->channel[name] = c;
     *channel = c;
     return 0;
@@ -199,12 +200,16 @@ void rr_channel_left(struct rr_transport *core, const struct rr_channel *channel
     const struct rr_channel *c = channel ? channel : t->first;
 
     for (int way = 0; way < c->ranks; way++) {
-        const struct rr_kept *k = t->link[peer_of(c, way)].kept;
-        while (k && k->head.channel != c->name)
-            k = k->next;
-        if (c->way[way].left && !k)
+        if (c->way[way].left && !rr_mux_owes(&t->link[peer_of(c, way)], c, way))
             gone[way] |= RR_GONE_LINK;
     }
+}
+
+uint64_t rr_channel_left_after(struct rr_transport *core, const struct rr_channel *channel, int way)
+{
+    const struct rr_channel *c = channel ? channel : rr_tcp_of(core)->first;
+
+    return c->way[way].left ? c->way[way].left_after + 1 : 0;
 }
 
 void rr_channel_leave(struct rr_transport *core, struct rr_channel *channel, uint64_t last)
@@ -223,14 +228,6 @@ void rr_channel_leave(struct rr_transport *core, struct rr_channel *channel, uin
     c->over = true;
     drop_kept(t, c);
     sweep(t);
-}
-
-void rr_channel_kept(const struct rr_transport *core, size_t *now, size_t *most)
-{
-    const struct rr_tcp *t = (const struct rr_tcp *)core;
-
-    *now = t->kept_now;
-    *most = t->kept_most;
 }
 
 void rr_channels_free(struct rr_tcp *t)

@@ -31,6 +31,7 @@ struct rr_link {
     struct rr_move *receiving;  /* whose first header has been taken */
     struct rr_move *posted;     /* several channels: messages that are wanted */
     struct rr_kept *kept;       /* those that have come before they are */
+    uint32_t arrived;           /* those that have come, and nobody has looked since */
     int64_t hunt_until_ns;      /* the peer is out of step: data is dropped until it says why */
     size_t drop;                /* bytes of a frame's payload that are still to be dropped */
     struct rr_ask strange;      /* what it sent instead of what was due */
@@ -51,6 +52,7 @@ struct rr_way {
     uint32_t small_sent, small_taken;  /* bytes that went unasked; that the member says it has taken */
     uint32_t wanted, wanted_said;      /* large messages that this rank wants; that the member was told of */
     uint32_t taken, taken_said;        /* bytes of small ones that this rank has taken */
+    uint32_t arrived;                  /* as link.arrived, of this channel */
     uint64_t left_after;
 };
 
@@ -75,7 +77,8 @@ struct rr_tcp {
     struct rr_channel *first;      /* channel[0] */
     bool shared;                   /* there is, or was, more than the first: mux.c */
     struct rr_kept *spare;         /* room for messages that come before they are wanted; kept */
-    size_t kept_now, kept_most;
+    size_t kept_now;
+    _Atomic size_t kept_most;      /* any thread may look */
 };
 
 static inline struct rr_tcp *rr_tcp_of(struct rr_transport *t)
@@ -138,6 +141,9 @@ void rr_channels_free(struct rr_tcp *t);
 /* ---- several channels (mux.c) ---- */
 int rr_mux_send(struct rr_tcp *t, struct rr_move *m, ringred_error *why);
 int rr_mux_recv(struct rr_tcp *t, struct rr_move *m, ringred_error *why);
+/* Is something of a peer's there, or under way behind its last word, that will be looked at yet? c NULL: on any
+ * channel. */
+bool rr_mux_owes(const struct rr_link *l, const struct rr_channel *c, int way);
 int rr_mux_pump(struct rr_tcp *t, int peer, ringred_error *why); /* takes what has come; 0, or < 0 */
 
 #endif

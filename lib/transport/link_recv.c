@@ -283,7 +283,8 @@ static int receive_all(struct rr_tcp *t, struct rr_move *m, ringred_error *why)
 /* Nothing will come any more of what this rank has not begun to receive. */
 bool rr_link_has_left(const struct rr_link *l)
 {
-    return l->state == LINK_LEFT && rr_stream_is_empty(l->stream) && !l->receiving && !l->kept;
+    return l->state == LINK_LEFT && rr_stream_is_empty(l->stream) && !l->receiving &&
+           !rr_mux_owes(l, NULL, 0);
 }
 
 int rr_link_recv(struct rr_transport *base, struct rr_move *m, ringred_error *why)

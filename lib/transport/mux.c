@@ -68,6 +68,19 @@ int rr_mux_send(struct rr_tcp *t, struct rr_move *m, ringred_error *why)
 
 /* ---- receiving ---- */
 
+bool rr_mux_owes(const struct rr_link *l, const struct rr_channel *c, int way)
+{
+    if (c ? c->way[way].arrived : l->arrived)
+        return true;
+    for (const struct rr_kept *k = l->kept; k; k = k->next)
+        if (!c || k->head.channel == c->name)
+            return true;
+    for (const struct rr_move *m = l->posted; m; m = m->next) /* stripes come behind a word on stream 0 */
+        if (m->begun && l->state != LINK_DEAD && (!c || (m->channel ? m->channel == c : c->name == 0)))
+            return true;
+    return false;
+}
+
 static bool is_of(const struct rr_tcp *t, const struct rr_move *m, const struct rr_frame *f)
 {
     return rr_channel_of(t, m)->name == f->channel && (uint32_t)m->ask->sequence == (uint32_t)f->ask.sequence &&
@@ -119,7 +132,8 @@ static int keep(struct rr_tcp *t, int peer, struct rr_stream *s, const struct rr
     s->in = k->bytes;
     s->left = f->length;
     t->kept_now += f->length;
-    t->kept_most = t->kept_now > t->kept_most ? t->kept_now : t->kept_most;
+    if (t->kept_now > atomic_load_explicit(&t->kept_most, memory_order_relaxed))
+        atomic_store_explicit(&t->kept_most, t->kept_now, memory_order_relaxed);
     return 0;
 }
 
@@ -180,7 +194,17 @@ static void arrived(struct rr_tcp *t, int peer, struct rr_stream *s)
     } else if (m && m->done >= m->length) {
         take_off(l, m);
         took(t, m);
+        l->arrived++;
+        way_to(t, m)->arrived++;
     }
+}
+
+/* The engine has seen that it came. */
+static int seen(struct rr_tcp *t, struct rr_move *m)
+{
+    t->link[m->peer].arrived--;
+    way_to(t, m)->arrived--;
+    return 0;
 }
 
 static int head_of(struct rr_tcp *t, int peer, int i, struct rr_frame *f, ringred_error *why)
@@ -280,7 +304,7 @@ int rr_mux_recv(struct rr_tcp *t, struct rr_move *m, ringred_error *why)
     if (k)
         return take_kept(t, m, k, why);
     if (m->begun && !m->posted)
-        return 0;
+        return seen(t, m);
     if (!m->posted) {
         m->posted = true;
         m->next = l->posted;
@@ -293,7 +317,7 @@ int rr_mux_recv(struct rr_tcp *t, struct rr_move *m, ringred_error *why)
         return rr_link_lost(t, m->peer, l->system, why);
     RR_TRY(rr_mux_pump(t, m->peer, why));
     if (m->begun && !m->posted)
-        return 0;
+        return seen(t, m);
     if (!(k = m->begun ? NULL : find_kept(t, l, m))) /* it may have been under way into what is kept */
         return rr_link_has_left(l) ? rr_link_lost(t, m->peer, l->system, why) : RINGRED_PENDING;
     take_off(l, m);

@@ -87,7 +87,7 @@ static int tcp_check(struct rr_transport *base, uint8_t *gone, ringred_error *wh
                 return rc;
             }
         }
-        if ((l->state == LINK_DEAD && !l->kept) || rr_link_has_left(l))
+        if ((l->state == LINK_DEAD && !rr_mux_owes(l, NULL, 0)) || rr_link_has_left(l))
             gone[peer] |= RR_GONE_LINK;
     }
     return 0;
@@ -279,7 +279,7 @@ static void tcp_describe(const struct rr_transport *base, struct rr_text *text)
     for (int peer = 0; peer < t->ranks; peer++)
         rr_text_add(text, "%s%llu", peer ? "," : "",
                     (unsigned long long)atomic_load_explicit(&t->link[peer].payload, memory_order_relaxed));
-    rr_text_add(text, "]}");
+    rr_text_add(text, "],\"kept\":%zu}", atomic_load_explicit(&t->kept_most, memory_order_relaxed));
 }
 
 static const struct rr_transport_ops tcp_ops = {

@@ -106,12 +106,12 @@ void rr_channel_route(struct rr_channel *channel, int way, uint16_t name);
 void rr_channel_share(struct rr_transport *core);
 /* Sets RR_GONE_LINK for members that have left the channel, and of which nothing is kept. */
 void rr_channel_left(struct rr_transport *core, const struct rr_channel *channel, uint8_t *gone);
+/* 1 + the operation after which a member left; 0: it has not. */
+uint64_t rr_channel_left_after(struct rr_transport *core, const struct rr_channel *channel, int way);
 /* Says goodbye after operation `last`. It frees itself once all members have. */
 void rr_channel_leave(struct rr_transport *core, struct rr_channel *channel, uint64_t last);
 /* One that nobody was told of. */
 void rr_channel_free(struct rr_transport *core, struct rr_channel *channel);
-/* Of all: messages that came before they were wanted, and have not been taken yet, in bytes; the most there were. */
-void rr_channel_kept(const struct rr_transport *core, size_t *now, size_t *most);
 #define RR_EAGER 4096
 #define RR_CREDIT 16384                   /* bytes under way from a rank to another on one channel, unasked for */
 
@@ -135,8 +135,6 @@ int rr_tcp_open(int ranks, int me, const int *fd, int streams, const struct rr_c
 #define RR_INLINE 48                      /* payload bytes that travel in the flag's own line */
 #define RR_SEGMENT_BITS 24                /* a counter is (operation << 24) + segments done */
 
-#define RR_PAGE_PARTS 256                 /* the most ranks that a communicator has */
-
 /* What a rank says when it enters an operation; two, used in turn, since nobody can be more than one
  * operation ahead of anybody. The counter is written last and read first. */
 struct rr_arrival {
@@ -145,6 +143,7 @@ struct rr_arrival {
         uint64_t longest;                 /* parts of unequal length: elements of this rank's longest */
         struct {
             uint64_t in, out;             /* offsets of the windows in the rank's heap */
+            uint64_t stage;               /* of its stage, where that is borrowed from there */
             uint8_t in_window, out_window;
         } window;
     } u;
@@ -154,7 +153,9 @@ struct rr_arrival {
 };
 _Static_assert(sizeof(struct rr_arrival) == RR_LINE, "an arrival is one cache line");
 
-/* One rank's page of the host's segment. Written by that rank alone unless noted. */
+/* What one rank says to its mates on one communicator: of the first it lies in the host's segment, of others in the
+ * rank's heap. Written by that rank alone unless noted. Behind it, uint64_t[2][ranks], stand its parts of unequal
+ * length: elements for each rank. */
 struct rr_page {
     struct rr_arrival arrival[2];
     struct {
@@ -163,16 +164,33 @@ struct rr_page {
     _Alignas(2 * RR_LINE) struct rr_ask ask[2]; /* the full text behind the hash */
     _Alignas(2 * RR_LINE) _Atomic uint32_t asleep; /* set by the owner, taken back by whoever rings */
     _Atomic uint64_t left;                /* 1 + the last operation of a rank that said goodbye */
-    _Alignas(2 * RR_LINE) uint64_t part[2][RR_PAGE_PARTS]; /* parts of unequal length: elements for each rank */
+    /* of pages in heaps: the last operation that this rank has ended, and so reads nobody's stage for; how many
+     * communicators that lay here it has left */
+    _Atomic uint64_t ended, closed;
+};
+
+static inline uint64_t *rr_page_parts(const struct rr_page *page, uint32_t turn, int ranks)
+{
+    return (uint64_t *)(uintptr_t)(page + 1) + turn * (size_t)ranks;
+}
+
+static inline size_t rr_page_bytes(int ranks)
+{
+    return rr_round_up(sizeof(struct rr_page) + 2 * (size_t)ranks * sizeof(uint64_t), 2 * RR_LINE);
+}
+
+/* What all ranks of a communicator on a host share: the last-arriver lane's. */
+struct rr_team {
+    struct {
+        _Alignas(2 * RR_LINE) _Atomic uint64_t counter; /* as in an arrival: the operation is over */
+        int32_t by;                       /* who did the work */
+    } over[2];                            /* in turn, as arrivals are */
+    _Alignas(2 * RR_LINE) _Atomic uint64_t arrived; /* arrivals ever */
 };
 
 /* What all ranks of a host share besides. */
 struct rr_host_page {
-    struct {
-        _Alignas(2 * RR_LINE) _Atomic uint64_t counter; /* as in an arrival: the operation is over */
-        int32_t by;                       /* who did the work */
-    } over[2];                            /* last-arriver lane; in turn, as arrivals are */
-    _Alignas(2 * RR_LINE) _Atomic uint64_t arrived; /* last-arriver lane: arrivals ever */
+    struct rr_team team;                  /* of the first communicator */
     _Alignas(2 * RR_LINE) _Atomic uint32_t sleepers; /* ranks whose asleep is set, or about to be */
     _Alignas(2 * RR_LINE) _Atomic uint32_t verdict; /* 0 none, 1 being written, 2 there */
     ringred_error why;
@@ -181,13 +199,18 @@ struct rr_host_page {
 struct rr_mate {                          /* a rank of this host as this rank reaches it; zero for others */
     struct rr_page *page;
     char *stage, *heap;
+    int home;                             /* another communicator than the first: its rank there */
+    uint64_t generation;                  /* what closed will be when it has left */
 };
 
 struct rr_shared {
     struct rr_host_page *host;
+    struct rr_team *team;
+    struct rr_shared *home;               /* the first communicator's, from which this one borrows; its own: NULL */
     struct rr_mate *mate;                 /* [ranks of the communicator] */
     int16_t *local;                       /* the ranks of this host, ascending */
     int locals, me;
+    bool busy;                            /* of one that borrows: its stage is in use */
     size_t stage_bytes, heap_bytes;
     bool fences;                          /* sleepers can make every mate pass a fence (doorbell.c) */
     bool windows;                         /* every mate reaches every heap; else all buffers are ordinary */
@@ -223,6 +246,25 @@ int rr_shared_sleep_begin(struct rr_shared *s);
 void rr_shared_sleep_end(struct rr_shared *s);
 int rr_shared_watch(struct rr_shared *s, int epoll, ringred_error *why);
 
+/* ---- communicators that borrow (borrow.c); nothing here may be called by two threads at once ---- */
+
+/* What of `home` the members (ranks there, mine being `me` of them) share. Mates are told where my page is:
+ * *offset in my heap, and which generation of it. */
+int rr_shared_borrow(struct rr_shared *home, int ranks, int me, const int16_t *member, size_t stage_bytes,
+                     struct rr_shared **shared, uint64_t *offset, uint64_t *generation, ringred_error *why);
+int rr_shared_find(struct rr_shared *s, int rank, uint64_t offset, uint64_t generation, ringred_error *why);
+/* Takes a stage out of my heap, or one that was another's and is not in use. Until it is idle, it is kept. */
+int rr_shared_hold(struct rr_shared *s, ringred_error *why);
+void rr_shared_idle(struct rr_shared *s);
+/* I have ended an operation, and read nobody's stage any more. */
+static inline void rr_shared_ended(struct rr_shared *s, uint64_t sequence)
+{
+    if (RR_UNLIKELY(s->home != NULL))
+        atomic_store_explicit(&s->mate[s->me].page->ended, sequence, memory_order_release);
+}
+/* Says goodbye; frees itself when all mates have. unused: nobody was told of it. */
+void rr_shared_return(struct rr_shared *s, uint64_t last, bool unused);
+
 size_t rr_stage_bytes(size_t wish, int locals); /* of a rank's stage; wish: the setting, 0 chosen */
 
 /* The first verdict of a host counts. judge: false if there was one already, copied into *why. */
@@ -236,6 +278,7 @@ int rr_shared_open(int ranks, int me, const struct rr_boot *boot, const int *loc
                    struct rr_shared **shared, ringred_error *why);
 /* Sets RR_GONE_MEMORY for mates that have said goodbye. */
 void rr_shared_left(const struct rr_shared *s, uint8_t *gone);
+void rr_shared_leave(struct rr_shared *s, uint64_t last); /* says goodbye, and stays for those that borrow */
 void rr_shared_close(struct rr_shared *s, uint64_t last); /* last operation, told to the mates */
 
 /* Puts the faults of the setting fault between the engine and both kinds of transport (faulty.c). */

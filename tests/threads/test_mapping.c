@@ -90,10 +90,10 @@ static struct side *side_open(struct rank *me)
     rank_check(s != NULL);
     s->me = me;
     for (int r = 0; r < me->size; r++) {
-        s->mates[r] = (struct rr_mate){ &area->page[r], area->stage[r], area->heap[r] };
+        s->mates[r] = (struct rr_mate){ .page = &area->page[r], .stage = area->stage[r], .heap = area->heap[r] };
         s->everybody[r] = (int16_t)r;
     }
-    s->shared = (struct rr_shared){ .host = &area->host, .mate = s->mates, .local = s->everybody,
+    s->shared = (struct rr_shared){ .host = &area->host, .team = &area->host.team, .mate = s->mates, .local = s->everybody,
                                     .locals = me->size, .me = me->rank, .stage_bytes = STAGE,
                                     .heap_bytes = HEAP, .ring = ring, .touch = mapped };
     s->engine = (struct rr_engine){ .rank = me->rank, .ranks = me->size, .shared = &s->shared, .polls = 20,
