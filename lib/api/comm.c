@@ -152,9 +152,9 @@ int32_t ringred_comm_error(const ringred_comm *comm, ringred_error *error)
     if (comm->family->forks != rr_forks())
         return RINGRED_EFORKED; /* another thread may have held the lock when it was copied */
     pthread_mutex_lock(&c->family->lock);
-    const ringred_error *which = c->family->fault.code ? &c->family->fault : c->refused;
+    const ringred_error *which = c->family->fault.code ? &c->family->fault : &c->refused;
     uint32_t size = error->struct_size;
-    if (which)
+    if (which->code)
         *error = *which;
     else
         ringred_error_init(error);

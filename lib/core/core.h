@@ -138,7 +138,7 @@ struct ringred_comm {
     uint8_t *gone;              /* [ranks] RR_GONE_ */
     int64_t probe_ns;           /* when the run at the head asks the peers what they do; 0: not waited yet */
 
-    ringred_error *refused;     /* the latest call that was refused; NULL: none was */
+    ringred_error refused;      /* the latest call that was refused */
 };
 
 /* Something that only the owner of progress may do. */

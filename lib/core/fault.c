@@ -97,10 +97,7 @@ int rr_comm_refuse(ringred_comm *c, int code, const char *format, ...)
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     pthread_mutex_lock(&c->family->lock);
-    if (!c->refused)
-        c->refused = rr_alloc(1, sizeof *c->refused);
-    if (c->refused) /* else the status has to do */
-        rr_fail(c->refused, code, -1, 0, "%s", text);
+    rr_fail(&c->refused, code, -1, 0, "%s", text);
     pthread_mutex_unlock(&c->family->lock);
     return code;
 }

@@ -72,7 +72,6 @@ static void part_free(ringred_comm *c)
     rr_free(c->member);
     rr_free(c->host);
     rr_free(c->gone);
-    rr_free(c->refused);
     rr_free(c);
 }
 
