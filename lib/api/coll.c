@@ -98,95 +98,95 @@ static int32_t start(ringred_comm *c, struct rr_call call, ringred_request **req
 int32_t ringred_allreduce(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type,
                           int32_t op)
 {
-    return run(comm, (struct rr_call){ RR_ALLREDUCE, send, recv, count, type, op, 0, false, NULL });
+    return run(comm, (struct rr_call){ RR_ALLREDUCE, send, recv, count, type, op, 0, NULL });
 }
 
 int32_t ringred_allreduce_start(ringred_comm *comm, const void *send, void *recv, size_t count,
                                 int32_t type, int32_t op, ringred_request **request)
 {
-    return start(comm, (struct rr_call){ RR_ALLREDUCE, send, recv, count, type, op, 0, false, NULL }, request);
+    return start(comm, (struct rr_call){ RR_ALLREDUCE, send, recv, count, type, op, 0, NULL }, request);
 }
 
 int32_t ringred_reduce(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type,
                        int32_t op, int32_t root)
 {
-    return run(comm, (struct rr_call){ RR_REDUCE, send, recv, count, type, op, root, false, NULL });
+    return run(comm, (struct rr_call){ RR_REDUCE, send, recv, count, type, op, root, NULL });
 }
 
 int32_t ringred_reduce_start(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type,
                              int32_t op, int32_t root, ringred_request **request)
 {
-    return start(comm, (struct rr_call){ RR_REDUCE, send, recv, count, type, op, root, false, NULL }, request);
+    return start(comm, (struct rr_call){ RR_REDUCE, send, recv, count, type, op, root, NULL }, request);
 }
 
 int32_t ringred_reduce_scatter(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type,
                                int32_t op)
 {
-    return run(comm, (struct rr_call){ RR_REDUCE_SCATTER, send, recv, count, type, op, 0, false, NULL });
+    return run(comm, (struct rr_call){ RR_REDUCE_SCATTER, send, recv, count, type, op, 0, NULL });
 }
 
 int32_t ringred_reduce_scatter_start(ringred_comm *comm, const void *send, void *recv, size_t count,
                                      int32_t type, int32_t op, ringred_request **request)
 {
-    return start(comm, (struct rr_call){ RR_REDUCE_SCATTER, send, recv, count, type, op, 0, false, NULL }, request);
+    return start(comm, (struct rr_call){ RR_REDUCE_SCATTER, send, recv, count, type, op, 0, NULL }, request);
 }
 
 int32_t ringred_broadcast(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type,
                           int32_t root)
 {
-    return run(comm, (struct rr_call){ RR_BROADCAST, send, recv, count, type, 0, root, false, NULL });
+    return run(comm, (struct rr_call){ RR_BROADCAST, send, recv, count, type, 0, root, NULL });
 }
 
 int32_t ringred_broadcast_start(ringred_comm *comm, const void *send, void *recv, size_t count,
                                 int32_t type, int32_t root, ringred_request **request)
 {
-    return start(comm, (struct rr_call){ RR_BROADCAST, send, recv, count, type, 0, root, false, NULL }, request);
+    return start(comm, (struct rr_call){ RR_BROADCAST, send, recv, count, type, 0, root, NULL }, request);
 }
 
 int32_t ringred_allgather(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type)
 {
-    return run(comm, (struct rr_call){ RR_ALLGATHER, send, recv, count, type, 0, 0, false, NULL });
+    return run(comm, (struct rr_call){ RR_ALLGATHER, send, recv, count, type, 0, 0, NULL });
 }
 
 int32_t ringred_allgather_start(ringred_comm *comm, const void *send, void *recv, size_t count,
                                 int32_t type, ringred_request **request)
 {
-    return start(comm, (struct rr_call){ RR_ALLGATHER, send, recv, count, type, 0, 0, false, NULL }, request);
+    return start(comm, (struct rr_call){ RR_ALLGATHER, send, recv, count, type, 0, 0, NULL }, request);
 }
 
 int32_t ringred_gather(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type,
                        int32_t root)
 {
-    return run(comm, (struct rr_call){ RR_GATHER, send, recv, count, type, 0, root, false, NULL });
+    return run(comm, (struct rr_call){ RR_GATHER, send, recv, count, type, 0, root, NULL });
 }
 
 int32_t ringred_gather_start(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type,
                              int32_t root, ringred_request **request)
 {
-    return start(comm, (struct rr_call){ RR_GATHER, send, recv, count, type, 0, root, false, NULL }, request);
+    return start(comm, (struct rr_call){ RR_GATHER, send, recv, count, type, 0, root, NULL }, request);
 }
 
 int32_t ringred_scatter(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type,
                         int32_t root)
 {
-    return run(comm, (struct rr_call){ RR_SCATTER, send, recv, count, type, 0, root, false, NULL });
+    return run(comm, (struct rr_call){ RR_SCATTER, send, recv, count, type, 0, root, NULL });
 }
 
 int32_t ringred_scatter_start(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type,
                               int32_t root, ringred_request **request)
 {
-    return start(comm, (struct rr_call){ RR_SCATTER, send, recv, count, type, 0, root, false, NULL }, request);
+    return start(comm, (struct rr_call){ RR_SCATTER, send, recv, count, type, 0, root, NULL }, request);
 }
 
 int32_t ringred_alltoall(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type)
 {
-    return run(comm, (struct rr_call){ RR_ALLTOALL, send, recv, count, type, 0, 0, false, NULL });
+    return run(comm, (struct rr_call){ RR_ALLTOALL, send, recv, count, type, 0, 0, NULL });
 }
 
 int32_t ringred_alltoall_start(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type,
                                ringred_request **request)
 {
-    return start(comm, (struct rr_call){ RR_ALLTOALL, send, recv, count, type, 0, 0, false, NULL }, request);
+    return start(comm, (struct rr_call){ RR_ALLTOALL, send, recv, count, type, 0, 0, NULL }, request);
 }
 
 /* ---- parts of unequal length ---- */

@@ -23,7 +23,6 @@ struct ringred_request {
     _Atomic int state;
     int status;                 /* once done */
     struct rr_run run;
-    bool shares;                /* rr_call.shares */
     struct rr_ragged ragged;    /* run.ragged, in use with parts of unequal length */
     size_t *room;               /* [4][ranks of the job] copies of callers' counts; made at first use, kept */
     struct ringred_request *next; /* of family.spare, or of all that were made */
@@ -171,7 +170,6 @@ struct rr_call {
     void *out;
     size_t count;               /* elements of one part; ragged: of the longest that all ranks know of, or 0 */
     int type, op, root;
-    bool shares;                /* with its end on each rank, there is more than one communicator on the links */
     const struct rr_ragged *ragged; /* NULL: all parts are alike. Displacements NULL: one behind the other */
 };
 int rr_family_do(struct rr_family *family, int (*run)(struct rr_family *family, void *with), void *with);

@@ -56,8 +56,6 @@ static void end_head(ringred_comm *c, struct ringred_request *q)
     rr_trace_end(&c->engine, &q->run);
     if (c->engine.shared)
         rr_shared_ended(c->engine.shared, q->run.ask.sequence);
-    if (RR_UNLIKELY(q->shares) && c->family->links)
-        rr_channel_share(c->family->links->core);
     q->status = 0;
     c->active = false;
     atomic_fetch_add_explicit(&c->head, 1, memory_order_release);
@@ -388,7 +386,6 @@ static int enqueue(ringred_comm *c, const struct rr_call *call, struct ringred_r
     if (RR_UNLIKELY(rc < 0))
         return rr_comm_refuse(c, rc, "%s", why.text);
     q->comm = c;
-    q->shares = call->shares;
     RR_TRY(bind_ragged(c, call, q));
     uint32_t tail = atomic_load_explicit(&c->tail, memory_order_relaxed);
     bind_run(c, call, &q->run);

@@ -15,10 +15,10 @@ struct offer {
     char text[104];             /* why not, if so */
 };
 
-static int exchange(ringred_comm *parent, const void *mine, void *all, size_t bytes, bool shares)
+static int exchange(ringred_comm *parent, const void *mine, void *all, size_t bytes)
 {
     const struct rr_call call = { .what = RR_ALLGATHER, .in = mine, .out = all, .count = bytes,
-                                  .type = RINGRED_UINT8, .shares = shares };
+                                  .type = RINGRED_UINT8 };
 
     return rr_comm_run(parent, &call);
 }
@@ -321,9 +321,9 @@ static int split(ringred_comm *parent, const struct rr_split *mine, struct rr_sp
     ringred_comm *c = NULL;
     ringred_error why;
 
-    RR_TRY(exchange(parent, mine, all, sizeof *mine, false));
+    RR_TRY(exchange(parent, mine, all, sizeof *mine));
     int n = make_offer(parent, all, member, &c, &own);
-    int rc = exchange(parent, &own, offer, sizeof own, true);
+    int rc = exchange(parent, &own, offer, sizeof own);
     if (rc == 0)
         rc = judge(parent, offer, member, n);
     if (rc == 0 && c) {

@@ -48,9 +48,7 @@ static void drop_kept(struct rr_tcp *t, const struct rr_channel *c)
                 continue;
             }
             *at = k->next;
-            t->kept_now -= k->head.length;
-            k->next = t->spare;
-            t->spare = k;
+            rr_kept_free(t, k);
         }
     }
 }
@@ -130,11 +128,6 @@ void rr_channel_route(struct rr_channel *c, int way, uint16_t name)
     c->way[way].name = name;
 }
 
-void rr_channel_share(struct rr_transport *core)
-{
-    rr_tcp_of(core)->shared = true;
-}
-
 struct rr_channel *rr_channel_find(const struct rr_tcp *t, uint16_t name)
 {
     return name < t->channels ? t->channel[name] : NULL;
@@ -169,8 +162,7 @@ void rr_channel_told(struct rr_tcp *t, int peer, const struct rr_frame *f)
     }
 }
 
-/* false: no room. */
-static bool say(struct rr_tcp *t, int peer, enum rr_frame_kind kind, uint16_t name, uint64_t value)
+bool rr_channel_tell(struct rr_tcp *t, int peer, enum rr_frame_kind kind, uint16_t name, uint64_t value)
 {
     struct rr_link *l = &t->link[peer];
     const struct rr_frame f = { .kind = (uint8_t)kind, .channel = name, .ask.count = value };
@@ -188,9 +180,9 @@ void rr_channel_say(struct rr_tcp *t, struct rr_channel *c, int way)
     struct rr_way *w = &c->way[way];
     int peer = peer_of(c, way);
 
-    if (w->wanted != w->wanted_said && say(t, peer, RR_FRAME_WANT, w->name, w->wanted))
+    if (w->wanted != w->wanted_said && rr_channel_tell(t, peer, RR_FRAME_WANT, w->name, w->wanted))
         w->wanted_said = w->wanted;
-    if (w->taken - w->taken_said >= RR_CREDIT / 2 && say(t, peer, RR_FRAME_CREDIT, w->name, w->taken))
+    if (w->taken - w->taken_said >= RR_CREDIT / 2 && rr_channel_tell(t, peer, RR_FRAME_CREDIT, w->name, w->taken))
         w->taken_said = w->taken;
 }
 
@@ -222,7 +214,7 @@ void rr_channel_leave(struct rr_transport *core, struct rr_channel *channel, uin
         if (peer == t->me || !t->link[peer].stream)
             continue;
         rr_channel_say(t, c, way);
-        while (!say(t, peer, RR_FRAME_LEAVE, c->way[way].name, last) && rr_link_flush_tail(&t->link[peer]) >= 0)
+        while (!rr_channel_tell(t, peer, RR_FRAME_LEAVE, c->way[way].name, last) && rr_link_flush_tail(&t->link[peer]) >= 0)
             ;
     }
     c->over = true;
@@ -242,9 +234,10 @@ void rr_channels_free(struct rr_tcp *t)
             t->link[peer].kept = k->next;
             rr_free(k);
         }
-    while (t->spare) {
-        struct rr_kept *k = t->spare;
-        t->spare = k->next;
-        rr_free(k);
-    }
+    for (int size = 0; size < 2; size++)
+        while (t->spare[size]) {
+            struct rr_kept *k = t->spare[size];
+            t->spare[size] = k->next;
+            rr_free(k);
+        }
 }

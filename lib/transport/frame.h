@@ -14,6 +14,7 @@ enum rr_frame_kind {
     RR_FRAME_DATA = 1, RR_FRAME_ASK, RR_FRAME_FAULT, RR_FRAME_BYE, RR_FRAME_STRIPE,
     RR_FRAME_WANT,   /* ask.count large messages have been wanted */
     RR_FRAME_CREDIT, /* ask.count bytes of small ones have been taken */
+    RR_FRAME_SHARE,  /* from here on this direction of the link carries several channels */
     RR_FRAME_LEAVE   /* the sender has left the channel after operation ask.count */
 };
 

@@ -18,6 +18,8 @@ struct rr_link {
     uint64_t left_after;        /* LINK_LEFT: the peer's last operation */
     int system;                 /* LINK_DEAD: errno, 0 for an end of stream */
 
+    bool out_shared, in_shared; /* this direction carries, or has carried, other channels than the first: mux.c */
+
     /* out: the message under way, then the tail */
     const struct rr_move *sending;
     size_t given;               /* bytes of it that streams have been given */
@@ -29,6 +31,7 @@ struct rr_link {
 
     /* in */
     struct rr_move *receiving;  /* whose first header has been taken */
+    struct rr_move *hoping;     /* that has been tried to receive; what was read ahead may lie in its buffer */
     struct rr_move *posted;     /* several channels: messages that are wanted */
     struct rr_kept *kept;       /* those that have come before they are */
     uint32_t arrived;           /* those that have come, and nobody has looked since */
@@ -37,11 +40,13 @@ struct rr_link {
     struct rr_ask strange;      /* what it sent instead of what was due */
 };
 
-/* A small message that has come before it is wanted. */
+/* A frame that has come before its message is wanted. */
 struct rr_kept {
     struct rr_kept *next;
     struct rr_frame head;
-    unsigned char bytes[RR_EAGER];
+    size_t room;
+    bool charged;               /* it has taken credit */
+    unsigned char bytes[];      /* [room] */
 };
 
 /* From this rank to a member of a channel and back. Counters go round. */
@@ -75,8 +80,7 @@ struct rr_tcp {
     struct rr_channel **channel;   /* [channels] by name; NULL: free */
     size_t channels;
     struct rr_channel *first;      /* channel[0] */
-    bool shared;                   /* there is, or was, more than the first: mux.c */
-    struct rr_kept *spare;         /* room for messages that come before they are wanted; kept */
+    struct rr_kept *spare[2];      /* room for small messages that come before they are wanted, of two sizes */
     size_t kept_now;
     _Atomic size_t kept_most;      /* any thread may look */
 };
@@ -136,9 +140,13 @@ const struct rr_ask *rr_channel_recall(const struct rr_channel *c, const struct 
 void rr_channel_told(struct rr_tcp *t, int peer, const struct rr_frame *f);
 /* Says what is still to be said about wants and credit, as far as there is room. */
 void rr_channel_say(struct rr_tcp *t, struct rr_channel *c, int way);
+/* A control frame about a channel; false: no room for now. */
+bool rr_channel_tell(struct rr_tcp *t, int peer, enum rr_frame_kind kind, uint16_t name, uint64_t value);
 void rr_channels_free(struct rr_tcp *t);
 
 /* ---- several channels (mux.c) ---- */
+void rr_kept_free(struct rr_tcp *t, struct rr_kept *k);
+void rr_mux_shared(struct rr_tcp *t, int peer); /* the peer says so of its direction */
 int rr_mux_send(struct rr_tcp *t, struct rr_move *m, ringred_error *why);
 int rr_mux_recv(struct rr_tcp *t, struct rr_move *m, ringred_error *why);
 /* Is something of a peer's there, or under way behind its last word, that will be looked at yet? c NULL: on any

@@ -48,6 +48,8 @@ static int control(struct rr_tcp *t, int peer, const struct rr_frame *f, ringred
         const struct rr_channel *c = rr_channel_find(t, f->channel);
         const struct rr_ask *mine = c ? rr_channel_recall(c, &f->ask) : NULL;
         rc = mine ? rr_ask_compare(mine, t->me, &f->ask, peer, why) : 0;
+    } else if (f->kind == RR_FRAME_SHARE) {
+        rr_mux_shared(t, peer);
     } else {
         rr_channel_told(t, peer, f);
     }
@@ -94,7 +96,7 @@ int rr_link_last_words(struct rr_tcp *t, int peer, ringred_error *why)
 
     if (!l->hunt_until_ns)
         l->drop = l->stream->left; /* of the frame under way */
-    l->receiving = l->posted = l->stream->into = NULL;
+    l->receiving = l->hoping = l->posted = l->stream->into = NULL;
     for (;;) {
         rr_stream_skip(l->stream, &l->drop);
         int rc = l->drop ? fill(t, peer, why) : rr_link_next_header(t, peer, &f, why);
@@ -188,6 +190,8 @@ static int take_header(struct rr_tcp *t, struct rr_move *m, ringred_error *why)
             return rc < 0 ? rr_link_lost(t, m->peer, system, why) : rc;
     }
     rc = rr_link_next_header(t, m->peer, &f, why);
+    if (RR_UNLIKELY(l->in_shared) && rc >= 0)
+        return rr_mux_recv(t, m, why); /* the peer has said so just now */
     if (rc)
         return rc;
     s->lo += RR_FRAME_BYTES;
@@ -293,7 +297,7 @@ int rr_link_recv(struct rr_transport *base, struct rr_move *m, ringred_error *wh
     struct rr_link *l = &t->link[m->peer];
     int system = 0, rc = 0;
 
-    if (RR_UNLIKELY(t->shared))
+    if (RR_UNLIKELY((l->in_shared || m->channel || m->posted || m->begun || l->kept) && !l->receiving))
         return rr_mux_recv(t, m, why);
     if (RR_UNLIKELY(l->state == LINK_DEAD || rr_link_has_left(l)))
         return rr_link_lost(t, m->peer, l->system, why);
@@ -301,8 +305,11 @@ int rr_link_recv(struct rr_transport *base, struct rr_move *m, ringred_error *wh
         return hunt(t, m->peer, m->ask, why);
     if (!l->receiving) {
         rc = take_header(t, m, why);
-        if (rc)
+        if (rc || !l->receiving) {
+            l->hoping = rc == RINGRED_PENDING && !m->posted ? m : NULL;
             return rc;
+        }
+        l->hoping = NULL;
     }
     if (l->streams > 1)
         return receive_all(t, m, why);

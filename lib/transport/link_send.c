@@ -151,7 +151,7 @@ int rr_link_send(struct rr_transport *base, struct rr_move *m, ringred_error *wh
 
     if (RR_UNLIKELY(l->state != LINK_UP))
         return rr_link_lost(t, m->peer, l->system, why);
-    if (RR_UNLIKELY(t->shared))
+    if (RR_UNLIKELY(l->out_shared || m->channel))
         return rr_mux_send(t, m, why);
     if (!l->sending) {
         int rc = rr_link_begin_send(t, m, why);

@@ -5,15 +5,17 @@
  *    credit for RR_CREDIT bytes of them on each channel, and gets it back as they are taken;
  *  - a larger one goes when the receiver has said that it wants it. Wants are counted: both ends know the order of
  *    the messages between them on one channel.
- * Always holds: a data frame at the front of a stream is of a message that is wanted, or small, or of the time when
- * the sender had one channel only, and then it is wanted soon. */
+ * A direction of a link is so from the first message of another channel than the first one on; the sender says
+ * SHARE before it. What it sent earlier, in plan order and unasked, is kept too where somebody waits for what is
+ * behind it: at most what the sockets had room for, once. */
 #include "transport/link.h"
 
 #include <string.h>
 
 /* A small message, however small, takes its share of the credit: so few are under way that the peer still knows
  * what it asked for in the operation that any of them belongs to. */
-#define LEAST (RR_CREDIT * 2 / RR_LINK_ASKED)
+#define LEAST (RR_CREDIT / RR_LINK_ASKED)
+#define TINY 4096 /* room of the smaller spare ones */
 
 static uint32_t cost_of(size_t bytes)
 {
@@ -46,6 +48,11 @@ int rr_mux_send(struct rr_tcp *t, struct rr_move *m, ringred_error *why)
 
     if (l->sending && l->sending != m)
         return RINGRED_PENDING;
+    if (!l->out_shared) {
+        if (!rr_channel_tell(t, m->peer, RR_FRAME_SHARE, 0, 0))
+            return RINGRED_PENDING;
+        l->out_shared = true;
+    }
     if (!l->sending) {
         if (!may_send(w, m)) {
             RR_TRY(rr_mux_pump(t, m->peer, why));
@@ -96,6 +103,14 @@ static struct rr_move *wanted(const struct rr_tcp *t, const struct rr_link *l, c
     return m;
 }
 
+static void post(struct rr_link *l, struct rr_move *m)
+{
+    m->posted = true;
+    m->next = l->posted;
+    l->posted = m;
+    l->hoping = NULL;
+}
+
 static void take_off(struct rr_link *l, struct rr_move *m)
 {
     struct rr_move **at = &l->posted;
@@ -109,25 +124,59 @@ static void take_off(struct rr_link *l, struct rr_move *m)
 
 static void took(struct rr_tcp *t, struct rr_move *m)
 {
-    if (is_small(m->length)) {
+    if (m->charged && is_small(m->length)) {
         way_to(t, m)->taken += cost_of(m->length);
         rr_channel_say(t, rr_channel_of(t, m), m->way);
     }
 }
 
-/* Room for a message that nobody wants yet. */
-static int keep(struct rr_tcp *t, int peer, struct rr_stream *s, const struct rr_frame *f, ringred_error *why)
+/* Asks for a message that comes only if it is wanted. */
+static void want(struct rr_tcp *t, struct rr_move *m)
 {
-    struct rr_kept *k = t->spare;
+    if (!m->counted && !m->begun && !is_small(m->length))
+        way_to(t, m)->wanted++;
+    m->counted = true;
+    rr_channel_say(t, rr_channel_of(t, m), m->way);
+}
 
-    if (k)
-        t->spare = k->next;
-    else
-        k = rr_alloc(1, sizeof *k);
+void rr_mux_shared(struct rr_tcp *t, int peer)
+{
+    struct rr_link *l = &t->link[peer];
+
+    l->in_shared = true;
+    for (struct rr_move *m = l->posted; m; m = m->next) /* there is one on the first channel at most */
+        if (!m->counted)
+            want(t, m);
+}
+
+void rr_kept_free(struct rr_tcp *t, struct rr_kept *k)
+{
+    t->kept_now -= k->head.length;
+    if (k->room > RR_EAGER) {
+        rr_free(k);
+        return;
+    }
+    k->next = t->spare[k->room > TINY];
+    t->spare[k->room > TINY] = k;
+}
+
+/* Room for a frame that nobody wants yet. */
+static int keep(struct rr_tcp *t, int peer, int i, const struct rr_frame *f, ringred_error *why)
+{
+    struct rr_stream *s = &t->link[peer].stream[i];
+    size_t room = f->length <= TINY ? TINY : f->length <= RR_EAGER ? RR_EAGER : f->length;
+    struct rr_kept **spare = room <= RR_EAGER ? &t->spare[room > TINY] : NULL;
+    struct rr_kept *k = spare && *spare ? *spare : rr_alloc(1, sizeof *k + room);
+
     if (!k)
-        return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory to keep a message of rank %d that came early", peer);
+        return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory to keep %u bytes of rank %d that came early", f->length,
+                       peer);
+    if (spare && k == *spare)
+        *spare = k->next;
     k->next = NULL;
     k->head = *f;
+    k->room = room;
+    k->charged = t->link[peer].in_shared;
     s->kept = k;
     s->in = k->bytes;
     s->left = f->length;
@@ -137,41 +186,37 @@ static int keep(struct rr_tcp *t, int peer, struct rr_stream *s, const struct rr
     return 0;
 }
 
-/* A first frame on stream 0 whose message is not wanted: of an operation that this rank is not in yet, or of one
- * in which the peer does something else. */
-static int not_wanted(struct rr_tcp *t, int peer, const struct rr_frame *f, ringred_error *why)
+/* The message is not wanted: of an operation that this rank is not in yet, or of one in which the peer does
+ * something else. */
+static int not_wanted(struct rr_tcp *t, int peer, int i, const struct rr_frame *f, ringred_error *why)
 {
-    struct rr_stream *s = t->link[peer].stream;
     const struct rr_channel *c = rr_channel_find(t, f->channel);
 
     if (!c)
         return rr_fail(why, RINGRED_EWIRE, peer, 0, "rank %d sent a message on channel %u, which there is not", peer,
                        f->channel);
     const struct rr_ask *mine = rr_channel_recall(c, &f->ask);
-    if (mine && !(mine->collective & RR_RAGGED))
+    if (mine && f->kind == RR_FRAME_DATA && !(mine->collective & RR_RAGGED))
         RR_TRY(rr_ask_compare(mine, t->me, &f->ask, peer, why));
-    if (f->kind != RR_FRAME_DATA || !is_small(f->length))
-        return RINGRED_PENDING; /* sent while its sender had one channel; it stays where it is */
-    s->lo += RR_FRAME_BYTES;
-    return keep(t, peer, s, f, why);
+    t->link[peer].stream[i].lo += RR_FRAME_BYTES;
+    return keep(t, peer, i, f, why);
 }
 
-/* The frame at the front of a stream, to where it belongs. PENDING: it has to stay there. */
+/* The frame at the front of a stream, to where it belongs. */
 static int route(struct rr_tcp *t, int peer, int i, struct rr_frame *f, ringred_error *why)
 {
     struct rr_stream *s = &t->link[peer].stream[i];
     struct rr_move *m = wanted(t, &t->link[peer], f);
     size_t at = 0;
 
-    if (!m)
-        return i == 0 ? not_wanted(t, peer, f, why) : RINGRED_PENDING;
+    if (!m || (f->kind == RR_FRAME_STRIPE && !m->begun)) /* its first frame, on stream 0, is looked at closely */
+        return not_wanted(t, peer, i, f, why);
     if (f->kind == RR_FRAME_STRIPE) {
-        if (!m->begun)
-            return RINGRED_PENDING; /* its first frame, on stream 0, is looked at closely */
         RR_TRY(rr_link_stripe_at(m, f, &at, why));
     } else {
         RR_TRY(rr_link_expect(t, m, f, why));
         m->begun = true;
+        m->charged = t->link[peer].in_shared;
     }
     s->lo += RR_FRAME_BYTES;
     s->into = m;
@@ -238,8 +283,6 @@ static int pump_stream(struct rr_tcp *t, int peer, int i, ringred_error *why)
             rc = head_of(t, peer, i, &f, why);
             if (rc == 0)
                 rc = route(t, peer, i, &f, why);
-            else if (rc < 0)
-                return rc;
             if (rc < 0)
                 return rc;
         }
@@ -256,9 +299,12 @@ static int pump_stream(struct rr_tcp *t, int peer, int i, ringred_error *why)
 int rr_mux_pump(struct rr_tcp *t, int peer, ringred_error *why)
 {
     struct rr_link *l = &t->link[peer];
-    bool open = false;
+    bool open = l->receiving != NULL; /* in plan order: its own receive goes on with it */
 
-    for (int i = 0; i < l->streams; i++) {
+    if (l->hoping)
+        post(l, l->hoping);
+
+    for (int i = 0; i < l->streams && !l->receiving; i++) {
         int rc = pump_stream(t, peer, i, why);
         if (rc < 0)
             return rc;
@@ -269,12 +315,12 @@ int rr_mux_pump(struct rr_tcp *t, int peer, ringred_error *why)
     return 0;
 }
 
-/* A message that has come before it was wanted. */
+/* A frame of the message that was kept. The first must come before the stripes. */
 static struct rr_kept *find_kept(const struct rr_tcp *t, struct rr_link *l, const struct rr_move *m)
 {
     struct rr_kept **at = &l->kept, *k;
 
-    while (*at && !is_of(t, m, &(*at)->head))
+    while (*at && (!is_of(t, m, &(*at)->head) || ((*at)->head.kind == RR_FRAME_STRIPE) != m->begun))
         at = &(*at)->next;
     k = *at;
     if (k)
@@ -284,42 +330,55 @@ static struct rr_kept *find_kept(const struct rr_tcp *t, struct rr_link *l, cons
 
 static int take_kept(struct rr_tcp *t, struct rr_move *m, struct rr_kept *k, ringred_error *why)
 {
-    int rc = rr_link_expect(t, m, &k->head, why);
+    size_t at = 0;
+    int rc = m->begun ? rr_link_stripe_at(m, &k->head, &at, why) : rr_link_expect(t, m, &k->head, why);
 
-    if (rc == 0 && m->length)
-        memcpy(m->bytes, k->bytes, m->length);
-    t->kept_now -= k->head.length;
-    k->next = t->spare;
-    t->spare = k;
-    if (rc == 0)
-        took(t, m);
+    if (rc == 0 && k->head.length)
+        memcpy((char *)m->bytes + at, k->bytes, k->head.length);
+    if (!m->begun)
+        m->charged = k->charged;
+    m->begun = true;
+    m->done += k->head.length;
+    rr_kept_free(t, k);
     return rc;
+}
+
+/* What was kept of it. 0: all of it. */
+static int take_all_kept(struct rr_tcp *t, struct rr_move *m, ringred_error *why)
+{
+    struct rr_link *l = &t->link[m->peer];
+    struct rr_kept *k;
+
+    while ((!m->begun || m->done < m->length) && l->kept && (k = find_kept(t, l, m)) != NULL)
+        RR_TRY(take_kept(t, m, k, why));
+    if (!m->begun || m->done < m->length)
+        return RINGRED_PENDING;
+    if (m->posted)
+        take_off(l, m);
+    took(t, m);
+    return 0;
 }
 
 int rr_mux_recv(struct rr_tcp *t, struct rr_move *m, ringred_error *why)
 {
     struct rr_link *l = &t->link[m->peer];
-    struct rr_kept *k = m->posted || m->begun || !l->kept ? NULL : find_kept(t, l, m);
 
-    if (k)
-        return take_kept(t, m, k, why);
-    if (m->begun && !m->posted)
+    if (m->begun && !m->posted && m->done >= m->length)
         return seen(t, m);
-    if (!m->posted) {
-        m->posted = true;
-        m->next = l->posted;
-        l->posted = m;
-        if (!is_small(m->length))
-            way_to(t, m)->wanted++;
-    }
-    rr_channel_say(t, rr_channel_of(t, m), m->way);
+    int rc = take_all_kept(t, m, why);
+    if (rc != RINGRED_PENDING)
+        return rc;
+    if (!m->posted)
+        post(l, m);
+    if (l->in_shared)
+        want(t, m);
     if (RR_UNLIKELY(l->state == LINK_DEAD))
         return rr_link_lost(t, m->peer, l->system, why);
     RR_TRY(rr_mux_pump(t, m->peer, why));
     if (m->begun && !m->posted)
         return seen(t, m);
-    if (!(k = m->begun ? NULL : find_kept(t, l, m))) /* it may have been under way into what is kept */
-        return rr_link_has_left(l) ? rr_link_lost(t, m->peer, l->system, why) : RINGRED_PENDING;
-    take_off(l, m);
-    return take_kept(t, m, k, why);
+    rc = take_all_kept(t, m, why); /* it may have been under way into what is kept */
+    if (rc != RINGRED_PENDING)
+        return rc;
+    return rr_link_has_left(l) ? rr_link_lost(t, m->peer, l->system, why) : RINGRED_PENDING;
 }

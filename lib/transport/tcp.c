@@ -81,7 +81,8 @@ static int tcp_check(struct rr_transport *base, uint8_t *gone, ringred_error *wh
         if (l->state == LINK_UP && !l->sending)
             (void)rr_link_flush_tail(l);
         if (l->state == LINK_UP) {
-            int rc = t->shared && !rr_link_send_errno(l) ? rr_mux_pump(t, peer, &seen) : check_alone(t, peer, &seen);
+            bool mux = (l->in_shared || l->kept || l->posted) && !l->receiving && !rr_link_send_errno(l);
+            int rc = mux ? rr_mux_pump(t, peer, &seen) : check_alone(t, peer, &seen);
             if (rc < 0 && l->state == LINK_UP) {
                 *why = seen;
                 return rc;
@@ -162,7 +163,7 @@ static void tcp_tell(struct rr_transport *base, const ringred_error *why)
             keep_rest(l);
         for (int i = 0; i < l->streams; i++)
             l->stream[i].spilled = 0; /* the buffer that a receive was posted with may go away, too */
-        l->posted = NULL;
+        l->posted = l->hoping = NULL;
         rr_link_queue(t, peer, &f, payload);
     }
     int64_t until = rr_now_ns() + TELL_NS;

@@ -37,10 +37,10 @@ int rr_ask_compare(const struct rr_ask *mine, int my_rank, const struct rr_ask *
 uint32_t rr_ask_hash(const struct rr_ask *ask);
 void rr_ask_print(const struct rr_ask *ask, struct rr_text *t);
 
-/* The messages of one communicator on a link transport (channel.c). The first exists with the transport. While it
- * is alone, messages travel in plan order and whatever comes is what is due. With more, operations of different
- * communicators meet in any order: a message of up to RR_EAGER bytes may come before it is wanted and is kept, as
- * many as the sender has credit for; a larger one waits at its sender until it is wanted. */
+/* The messages of one communicator on a link transport (channel.c). The first exists with the transport. While a
+ * link has carried no other, messages travel in plan order and whatever comes is what is due. From then on
+ * operations of different communicators meet in any order: a message of up to RR_EAGER bytes may come before it is
+ * wanted and is kept, as many as the sender has credit for; a larger one waits at its sender until it is wanted. */
 struct rr_channel;
 
 /* One transfer: the engine's, until it has ended. */
@@ -49,7 +49,7 @@ struct rr_move {
     int way;                              /* the peer's rank on the channel's communicator */
     struct rr_channel *channel;           /* NULL: the first */
     struct rr_move *next;                 /* the rest is the transport's */
-    bool posted, begun;
+    bool posted, begun, counted, charged;
     uint16_t slot;
     uint32_t segment;
     void *bytes;                          /* read by send, written by recv */
@@ -102,8 +102,6 @@ int rr_channel_new(struct rr_transport *core, int ranks, const int16_t *member, 
                    ringred_error *why);
 uint16_t rr_channel_name(const struct rr_channel *channel);
 void rr_channel_route(struct rr_channel *channel, int way, uint16_t name);
-/* From now on there is more than one: said in the same place of the first one's order of operations on all ranks. */
-void rr_channel_share(struct rr_transport *core);
 /* Sets RR_GONE_LINK for members that have left the channel, and of which nothing is kept. */
 void rr_channel_left(struct rr_transport *core, const struct rr_channel *channel, uint8_t *gone);
 /* 1 + the operation after which a member left; 0: it has not. */
@@ -112,8 +110,8 @@ uint64_t rr_channel_left_after(struct rr_transport *core, const struct rr_channe
 void rr_channel_leave(struct rr_transport *core, struct rr_channel *channel, uint64_t last);
 /* One that nobody was told of. */
 void rr_channel_free(struct rr_transport *core, struct rr_channel *channel);
-#define RR_EAGER 4096
-#define RR_CREDIT 16384                   /* bytes under way from a rank to another on one channel, unasked for */
+#define RR_EAGER 32768
+#define RR_CREDIT 131072                  /* bytes under way from a rank to another on one channel, unasked for */
 
 /* Congestion control of sockets inside a host and of those that leave it. probe: which is best inside
  * this host, a small number for choose; takes some 10 ms. ESETTING: the kernel has not what is wished. */
