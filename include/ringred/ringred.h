@@ -260,6 +260,36 @@ RINGRED_API int32_t ringred_alltoallv_start(ringred_comm *comm, const void *send
 RINGRED_API int32_t ringred_barrier(ringred_comm *comm);
 RINGRED_API int32_t ringred_barrier_start(ringred_comm *comm, ringred_request **request);
 
+/* ---- messages from one rank to another ----
+ * A message has a type, a count and a tag; tags are from 0 up. Those from one rank to another with one tag are received
+ * in the order in which their sends were started, by receives in the order in which these were. They are no
+ * collectives: each moves by itself. send returns when the buffer may be used again: a message of up to 32 KiB may
+ * wait at its receiver (16 of them, or 128 KiB, for each sender), a longer one waits at its sender until it is
+ * received. A rank does not send to itself. Statuses as collectives; EMISMATCH also where what comes is of another
+ * type, or longer than there is room for. */
+#define RINGRED_ANY_SOURCE ((int32_t)-1)
+
+/* What came. Filled by its init function before use, written when the receive has ended; it must live until then. */
+typedef struct ringred_message {
+    uint32_t struct_size;
+    int32_t source, tag;
+    int32_t reserved; /* 0 */
+    size_t count;     /* elements, at most those of the receive */
+} ringred_message;
+RINGRED_API void ringred_message_init(ringred_message *message);
+
+RINGRED_API int32_t ringred_send(ringred_comm *comm, const void *send, size_t count, int32_t type, int32_t dest,
+                                 int32_t tag);
+RINGRED_API int32_t ringred_send_start(ringred_comm *comm, const void *send, size_t count, int32_t type, int32_t dest,
+                                       int32_t tag, ringred_request **request);
+
+/* source: a rank, or RINGRED_ANY_SOURCE: of the messages that have come, the one that came first. message: NULL, or
+ * where to say what came. */
+RINGRED_API int32_t ringred_recv(ringred_comm *comm, void *recv, size_t count, int32_t type, int32_t source,
+                                 int32_t tag, ringred_message *message);
+RINGRED_API int32_t ringred_recv_start(ringred_comm *comm, void *recv, size_t count, int32_t type, int32_t source,
+                                       int32_t tag, ringred_message *message, ringred_request **request);
+
 /* ---- requests ----
  * RINGRED_PENDING (above 0): not done within timeout_ns, or at all yet (test); the request is still
  * running and may be waited for again. Anything else, 0 or a failure, is the operation's status: the

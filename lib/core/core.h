@@ -26,6 +26,10 @@ struct ringred_request {
     struct rr_ragged ragged;    /* run.ragged, in use with parts of unequal length */
     size_t *room;               /* [4][ranks of the job] copies of callers' counts; made at first use, kept */
     struct ringred_request *next; /* of family.spare, or of all that were made */
+    struct rr_talk talk;        /* a message from one rank to another instead of a run (talk.c) */
+    enum { RR_NO_TALK, RR_SENDS, RR_RECEIVES } talks;
+    ringred_message *message;   /* NULL, or where to say what came */
+    struct ringred_request *after; /* of family.talks, or talk_comers */
 };
 
 /* What a run works with while it is active. The first communicator has one of its own, the others take one
@@ -75,6 +79,7 @@ struct rr_family {
     struct rr_congestion congestion;
     struct rr_shared *shared;   /* NULL: this rank shares memory with nobody */
     struct rr_transport *links; /* NULL: none */
+    struct rr_transport *post;  /* without links: for messages between ranks that share memory */
     int16_t *host;              /* [ranks] who sits with whom, whether or not they share memory */
     ringred_comm *first;        /* of all ranks; it frees itself with the family */
     int handles;                /* communicators that have not been destroyed; guarded by pool */
@@ -83,6 +88,7 @@ struct rr_family {
     _Atomic uint32_t owned;
     _Atomic uint32_t waiters;
     _Atomic uint32_t asleep;    /* the owner sleeps, or is about to */
+    struct ringred_request *talks; /* messages under way, in the order of their starts; the owner's */
     ringred_comm *running;      /* the first, then those with something to do; the owner's */
     _Atomic uint32_t comers;    /* there are some in `incoming`, or errands */
     int epoll, wake;            /* what a sleeping owner waits on; wake: an eventfd of our own */
@@ -98,6 +104,8 @@ struct rr_family {
 
     pthread_mutex_t pool;       /* guards what follows; taken before `lock`, if both are */
     struct rr_errand *errands;
+    ringred_comm *over;         /* those that this rank has destroyed and not all mates, by next */
+    struct ringred_request *talk_comers, **talk_comers_end; /* messages that have just been started */
     ringred_comm *incoming;     /* communicators that have just got something to do */
     struct rr_area *areas;
     int areas_made;
@@ -122,6 +130,8 @@ struct ringred_comm {
     struct rr_plans *plans;
     struct rr_area *area;       /* NULL: nothing to do */
     struct rr_engine engine;
+    struct rr_channel *channel; /* on the family's links; NULL: the first, or there are none */
+    _Atomic uint32_t talking;   /* messages under way */
 
     /* starting: one thread at a time, the others get EBUSY */
     _Atomic uint32_t starting;
@@ -161,6 +171,7 @@ struct rr_split {
     int32_t reserved;
 };
 int rr_comm_split(ringred_comm *parent, const struct rr_split *mine, ringred_comm **comm);
+void rr_parts_free(struct rr_family *family); /* of those that are over, and of all that are not */
 void rr_comm_drop(ringred_comm *comm); /* says goodbye and frees; the first only says goodbye */
 
 /* One call of a collective as the API hands it down; arguments are checked. */
@@ -173,10 +184,16 @@ struct rr_call {
     const struct rr_ragged *ragged; /* NULL: all parts are alike. Displacements NULL: one behind the other */
 };
 int rr_family_do(struct rr_family *family, int (*run)(struct rr_family *family, void *with), void *with);
+void rr_wake_waiters(struct rr_family *family);
 int rr_family_poll(struct rr_family *family); /* lets what is in flight move */
 void rr_requests_drop(ringred_comm *comm); /* those that were not waited for; it has nothing to do */
 int rr_comm_start(ringred_comm *comm, const struct rr_call *call, ringred_request **request);
 int rr_comm_run(ringred_comm *comm, const struct rr_call *call); /* start and wait */
+/* What all starts have in common: refuses what cannot be, lets one thread in, and afterwards sends off what can be. */
+int rr_start_begin(ringred_comm *comm);
+void rr_start_end(ringred_comm *comm, bool started);
+struct ringred_request *rr_request_take(ringred_comm *comm); /* with starting taken, and pool unless it is the first */
+int rr_request_wait_or_break(ringred_request *request, const char *what); /* the blocking forms: setting timeout */
 int rr_request_wait(ringred_request *request, int64_t timeout_ns); /* PENDING: the time is over */
 
 /* Which plan a call runs, and in what segments. Depends only on what all ranks know. */
@@ -225,6 +242,22 @@ bool rr_family_set(struct rr_family *family, enum rr_comm_state to); /* false: n
 /* With progress owned: tells the peers if that is still to be done. */
 void rr_family_tell(struct rr_family *family);
 int rr_comm_refuse(ringred_comm *comm, int code, const char *format, ...) RR_PRINTF(3, 4);
+
+struct rr_waiter;
+
+/* ---- messages from one rank to another (talk.c) ---- */
+struct rr_message {
+    bool sends;
+    const void *buffer;
+    size_t count;               /* receiving: there is room for */
+    int type, peer, tag;        /* peer -1: any */
+    ringred_message *message;
+};
+int rr_talk_start(ringred_comm *comm, const struct rr_message *m, ringred_request **request);
+int rr_talk_run(ringred_comm *comm, const struct rr_message *m);
+void rr_talks_come(struct rr_family *family); /* with pool taken, and progress owned */
+int rr_talks_progress(struct rr_family *family, const struct rr_waiter *w, bool *moved, bool *ended, ringred_error *why);
+int rr_talks_look(struct rr_family *family, ringred_error *why);
 
 /* ---- progress ---- */
 struct rr_waiter {

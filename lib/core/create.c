@@ -286,6 +286,8 @@ static int make_engine(ringred_comm *c, ringred_error *why)
     RR_TRY(rr_faulty_wrap(c->ranks, c->rank, &f->settings, &f->links, f->shared, why));
     e->links = f->links;
     RR_TRY(rr_trace_open(e, rr_setting_text(&f->settings, RR_SET_TRACE), c->plans->most_steps, why));
+    if (f->shared && !f->links)
+        RR_TRY(rr_post_open(f->shared, c->ranks, c->rank, &f->log, &f->post, why));
     if (f->shared)
         RR_TRY(rr_shared_watch(f->shared, f->epoll, why));
     if (f->links)
@@ -409,6 +411,8 @@ int rr_family_free(struct rr_family *f)
 
     if (f->links)
         rc = f->links->ops->close(f->links, last, rr_deadline(linger));
+    rr_post_close(f->post);
+    rr_parts_free(f);
     rr_shared_close(f->shared, last);
     if (f->first)
         first_free(f->first);
@@ -452,6 +456,7 @@ static struct rr_family *family_new(void)
     f->epoll = f->wake = -1;
     f->forks = rr_forks();
     f->handles = 1;
+    f->talk_comers_end = &f->talk_comers;
     f->first = f->running = rr_alloc(1, sizeof *f->first);
     if (f->first) {
         f->first->family = f;
@@ -484,7 +489,7 @@ static void finish(ringred_comm *c)
     int64_t deadline = rr_deadline(rr_setting(&f->settings, RR_SET_LINGER));
     ringred_error why;
 
-    while (atomic_load(&c->tail) != atomic_load(&c->head) && atomic_load(&f->state) == RR_COMM_READY) {
+    while ((atomic_load(&c->tail) != atomic_load(&c->head) || atomic_load(&c->talking)) && atomic_load(&f->state) == RR_COMM_READY) {
         (void)rr_family_poll(f);
         if (rr_now_ns() < deadline)
             continue;

@@ -16,7 +16,7 @@ static bool own(struct rr_family *f)
     return atomic_exchange_explicit(&f->owned, 1, memory_order_acquire) == 0;
 }
 
-static void wake_waiters(struct rr_family *f)
+void rr_wake_waiters(struct rr_family *f)
 {
     pthread_mutex_lock(&f->lock);
     pthread_cond_broadcast(&f->changed);
@@ -27,7 +27,7 @@ static void release(struct rr_family *f)
 {
     atomic_exchange(&f->owned, 0); /* a full fence: a waiter counts itself, then looks at owned */
     if (RR_UNLIKELY(atomic_load(&f->waiters) != 0))
-        wake_waiters(f);
+        rr_wake_waiters(f);
 }
 
 /* Gives progress up. Telling the peers that the family is broken reads the buffers of requests in
@@ -94,7 +94,7 @@ static void run_errand(struct rr_family *f)
     f->errands = e->next;
     e->rc = e->run(f, e->with);
     e->done = true; /* guarded by pool */
-    wake_waiters(f);
+    rr_wake_waiters(f);
 }
 
 /* Communicators that have got something to do run from now on. */
@@ -109,6 +109,7 @@ static void take_comers(struct rr_family *f)
         c->next = f->first->next;
         f->first->next = c;
     }
+    rr_talks_come(f);
     atomic_store_explicit(&f->comers, 0, memory_order_relaxed);
     pthread_mutex_unlock(&f->pool);
 }
@@ -148,7 +149,7 @@ static int advance(ringred_comm *c, struct ringred_request *q, const struct rr_w
     *moved = true;
     /* whoever waits for it need not sleep until we leave; adding nothing is a fence */
     if (q != w->until && w->stays && atomic_fetch_add(&c->family->waiters, 0) != 0)
-        wake_waiters(c->family);
+        rr_wake_waiters(c->family);
     return 0;
 }
 
@@ -170,6 +171,13 @@ int rr_progress(struct rr_family *f, const struct rr_waiter *w, bool *moved, rin
         }
         if (c == f->first || at_head(c) || !retire(at))
             at = &c->next;
+    }
+    if (RR_UNLIKELY(f->talks != NULL)) {
+        bool ended = false;
+        int rc = rr_talks_progress(f, w, moved, &ended, why);
+        if (rc < 0 || ended)
+            return rc;
+        busy = busy || f->talks;
     }
     return busy ? RINGRED_PENDING : 0;
 }
@@ -216,7 +224,7 @@ static int drive(struct rr_family *f, const struct ringred_request *until, int64
 /* ---- starting ---- */
 
 /* NULL: too many are in flight, or no memory for more. Of other communicators than the first: with pool taken. */
-static struct ringred_request *take_request(ringred_comm *c)
+struct ringred_request *rr_request_take(ringred_comm *c)
 {
     struct rr_family *f = c->family;
 
@@ -376,7 +384,7 @@ static void bind_run(ringred_comm *c, const struct rr_call *call, struct rr_run 
 /* With starting taken, and the pool lock unless it is the first communicator. */
 static int enqueue(ringred_comm *c, const struct rr_call *call, struct ringred_request **request)
 {
-    struct ringred_request *q = take_request(c);
+    struct ringred_request *q = rr_request_take(c);
     ringred_error why;
 
     if (!q)
@@ -386,6 +394,7 @@ static int enqueue(ringred_comm *c, const struct rr_call *call, struct ringred_r
     if (RR_UNLIKELY(rc < 0))
         return rr_comm_refuse(c, rc, "%s", why.text);
     q->comm = c;
+    q->talks = RR_NO_TALK;
     RR_TRY(bind_ragged(c, call, q));
     uint32_t tail = atomic_load_explicit(&c->tail, memory_order_relaxed);
     bind_run(c, call, &q->run);
@@ -431,10 +440,9 @@ static int enqueue_other(ringred_comm *c, const struct rr_call *call, struct rin
     return rc;
 }
 
-static int start(ringred_comm *c, const struct rr_call *call, struct ringred_request **request)
+int rr_start_begin(ringred_comm *c)
 {
     struct rr_family *f = c->family;
-    int rc;
 
     if (RR_UNLIKELY(f->forks != rr_forks()))
         return RINGRED_EFORKED;
@@ -443,9 +451,16 @@ static int start(ringred_comm *c, const struct rr_call *call, struct ringred_req
             disown(f); /* peers that had no room for our last words may have now */
         return rr_family_status(f);
     }
-    if (atomic_exchange_explicit(&c->starting, 1, memory_order_acquire))
-        return RINGRED_EBUSY;
-    rc = RR_LIKELY(c == f->first) ? enqueue(c, call, request) : enqueue_other(c, call, request);
+    return atomic_exchange_explicit(&c->starting, 1, memory_order_acquire) ? RINGRED_EBUSY : 0;
+}
+
+static int start(ringred_comm *c, const struct rr_call *call, struct ringred_request **request)
+{
+    int rc = rr_start_begin(c);
+
+    if (RR_UNLIKELY(rc < 0))
+        return rc;
+    rc = RR_LIKELY(c == c->family->first) ? enqueue(c, call, request) : enqueue_other(c, call, request);
     atomic_store_explicit(&c->starting, 0, memory_order_release);
     return rc;
 }
@@ -495,15 +510,27 @@ int rr_family_do(struct rr_family *f, int (*run)(struct rr_family *family, void 
     return e.rc;
 }
 
+static void send_off(struct rr_family *f)
+{
+    if (own(f)) { /* what can be sent now */
+        (void)drive(f, NULL, 0);
+        disown(f);
+    } else {
+        wake_owner(f);
+    }
+}
+
+void rr_start_end(ringred_comm *c, bool started)
+{
+    atomic_store_explicit(&c->starting, 0, memory_order_release);
+    if (started)
+        send_off(c->family);
+}
+
 int rr_comm_start(ringred_comm *c, const struct rr_call *call, ringred_request **request)
 {
     RR_TRY(start(c, call, request));
-    if (own(c->family)) { /* send off what can be sent now */
-        (void)drive(c->family, NULL, 0);
-        disown(c->family);
-    } else {
-        wake_owner(c->family);
-    }
+    send_off(c->family);
     return 0;
 }
 
@@ -559,21 +586,29 @@ int rr_request_wait(ringred_request *q, int64_t timeout_ns)
     }
 }
 
-/* The caller gave up on a blocking call: the others cannot know, so this breaks the communicator.
- * Another thread may own progress, for a request of its own; it leaves when the state is broken. */
-static int give_up(ringred_comm *c, ringred_request *q, const struct rr_call *call, int64_t timeout_ns)
+/* Whom a request waits for, as the job calls it; -1: nobody in particular. With progress owned. */
+static int waits_for(ringred_comm *c, const ringred_request *q)
 {
-    struct rr_family *f = c->family;
-    ringred_error why;
-    bool owns = own(f);
-    struct ringred_request *head = owns ? at_head(c) : NULL;
+    struct ringred_request *head = at_head(c);
     int peer = head && c->active ? rr_run_waits_for(&c->engine, &head->run, NULL) : -1;
 
-    if (peer >= 0)
-        peer = rr_engine_member(&c->engine, peer);
+    if (q->talks)
+        return q->talk.move.way < 0 ? -1 : q->talk.move.peer;
+    return peer < 0 ? -1 : rr_engine_member(&c->engine, peer);
+}
+
+/* The caller gave up on a blocking call: the others cannot know, so this breaks the communicator.
+ * Another thread may own progress, for a request of its own; it leaves when the state is broken. */
+static int give_up(ringred_request *q, const char *what, int64_t timeout_ns)
+{
+    struct rr_family *f = q->comm->family;
+    ringred_error why;
+    bool owns = own(f);
+    int peer = owns ? waits_for(q->comm, q) : -1;
+
     if (!is_done(q)) {
-        rr_fail(&why, RINGRED_ETIMEOUT, peer, 0, "%s, operation %llu, did not end within %.3g s",
-                rr_collective_name(call->what), (unsigned long long)q->run.ask.sequence, (double)timeout_ns * 1e-9);
+        rr_fail(&why, RINGRED_ETIMEOUT, peer, 0, "%s, operation %llu, did not end within %.3g s", what,
+                (unsigned long long)(q->talks ? q->talk.ask.sequence : q->run.ask.sequence), (double)timeout_ns * 1e-9);
         if (peer >= 0)
             rr_fail(&why, why.code, peer, 0, "%s: waiting for rank %d", why.text, peer);
         (void)rr_family_break(f, &why); /* an earlier failure may be the one that counts */
@@ -585,14 +620,20 @@ static int give_up(ringred_comm *c, ringred_request *q, const struct rr_call *ca
     return give_back(q, rc);
 }
 
+int rr_request_wait_or_break(ringred_request *q, const char *what)
+{
+    int64_t timeout = rr_setting(&q->comm->family->settings, RR_SET_TIMEOUT);
+    int rc = rr_request_wait(q, timeout == 0 ? 1 : timeout);
+
+    return RR_LIKELY(rc != RINGRED_PENDING) ? rc : give_up(q, what, timeout);
+}
+
 int rr_comm_run(ringred_comm *c, const struct rr_call *call)
 {
     ringred_request *q;
-    int64_t timeout = rr_setting(&c->family->settings, RR_SET_TIMEOUT);
 
     RR_TRY(start(c, call, &q));
-    int rc = rr_request_wait(q, timeout == 0 ? 1 : timeout);
-    return RR_LIKELY(rc != RINGRED_PENDING) ? rc : give_up(c, q, call, timeout);
+    return rr_request_wait_or_break(q, rr_collective_name(call->what));
 }
 
 int rr_family_abort(struct rr_family *f, const ringred_error *why)

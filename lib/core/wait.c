@@ -76,6 +76,8 @@ static int look(struct rr_family *f, int64_t now, ringred_error *why)
         probe_if_time(c, run, now);
         RR_TRY(look_at(c, run, why));
     }
+    if (f->talks)
+        RR_TRY(rr_talks_look(f, why));
     return 0;
 }
 

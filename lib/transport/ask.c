@@ -11,6 +11,11 @@ void rr_ask_print(const struct rr_ask *ask, struct rr_text *t)
     enum rr_collective what = rr_ask_what(ask);
     bool ragged = ask->collective & RR_RAGGED;
 
+    if (ask->collective == RR_TALK) {
+        rr_text_add(t, "a message of %llu %s with tag %d", (unsigned long long)ask->count, rr_type_name(type),
+                    (int)ask->root);
+        return;
+    }
     if (what < 1 || what >= RR_COLLECTIVES) {
         rr_text_add(t, "unknown collective %d", ask->collective);
         return;

@@ -164,6 +164,7 @@ static void tcp_tell(struct rr_transport *base, const ringred_error *why)
         for (int i = 0; i < l->streams; i++)
             l->stream[i].spilled = 0; /* the buffer that a receive was posted with may go away, too */
         l->posted = l->hoping = NULL;
+        l->offered = NULL;
         rr_link_queue(t, peer, &f, payload);
     }
     int64_t until = rr_now_ns() + TELL_NS;
