@@ -13,6 +13,8 @@
 
 #define RR_REQUESTS 64 /* in flight at once on one communicator; a power of two */
 
+_Static_assert(RR_REQUESTS <= RR_OFFERS, "each request is one message at most");
+
 enum rr_comm_state { RR_COMM_NEW, RR_COMM_WIRING, RR_COMM_READY, RR_COMM_BROKEN, RR_COMM_CLOSED };
 
 /* free -> running -> done -> free; the starter makes it running, the progress owner done, the waiter free */

@@ -13,7 +13,7 @@ static int peer_of(const struct rr_channel *c, int way)
     return c->member ? c->member[way] : way;
 }
 
-static struct rr_way *way_of(const struct rr_channel *c, int peer)
+struct rr_way *rr_channel_way(const struct rr_channel *c, int peer)
 {
     for (int way = 0; way < c->ranks; way++)
         if (peer_of(c, way) == peer)
@@ -148,7 +148,7 @@ const struct rr_ask *rr_channel_recall(const struct rr_channel *c, const struct 
 void rr_channel_told(struct rr_tcp *t, int peer, const struct rr_frame *f)
 {
     struct rr_channel *c = rr_channel_find(t, f->channel);
-    struct rr_way *w = c ? way_of(c, peer) : NULL;
+    struct rr_way *w = c ? rr_channel_way(c, peer) : NULL;
 
     if (!w)
         return; /* of a channel that is over */

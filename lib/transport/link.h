@@ -47,6 +47,7 @@ struct rr_kept {
     struct rr_frame head;
     size_t room;
     bool charged;               /* it has taken credit */
+    uint32_t *held, cost;       /* what its sender is held to, and its share of that; NULL: nothing */
     uint64_t stamp;             /* in order of their coming */
     unsigned char bytes[];      /* [room] */
 };
@@ -60,7 +61,9 @@ struct rr_way {
     struct rr_credit {                 /* of plans' messages; of those from one rank to another */
         uint32_t sent, sent_taken;     /* bytes that went unasked; that the member says it has taken */
         uint32_t taken, taken_said;    /* bytes that this rank has taken; that the member was told of */
+        uint32_t held;                 /* bytes that are kept here; never more than its credit */
     } small[2];
+    uint32_t offers;                   /* that are kept here */
     uint32_t talked, talked_gone;      /* number of the last message from rank to rank that was started; that went */
     uint32_t arrived;                  /* as link.arrived, of this channel */
     uint64_t left_after;
@@ -130,6 +133,7 @@ int rr_link_expect(struct rr_tcp *t, const struct rr_move *m, struct rr_frame *f
 int rr_link_stripe_at(const struct rr_move *m, const struct rr_frame *f, size_t *at, ringred_error *why);
 
 /* ---- channels (channel.c) ---- */
+struct rr_way *rr_channel_way(const struct rr_channel *c, int peer); /* NULL: it is no member */
 struct rr_channel *rr_channel_find(const struct rr_tcp *t, uint16_t name);       /* NULL: there is none */
 static inline struct rr_channel *rr_channel_of(const struct rr_tcp *t, const struct rr_move *m)
 {

@@ -170,6 +170,8 @@ static int class_of(size_t room)
 void rr_kept_free(struct rr_tcp *t, struct rr_kept *k)
 {
     t->kept_now -= k->head.length;
+    if (k->held)
+        *k->held -= k->cost;
     if (k->room > RR_EAGER) {
         rr_free(k);
         return;
@@ -178,9 +180,30 @@ void rr_kept_free(struct rr_tcp *t, struct rr_kept *k)
     t->spare[class_of(k->room)] = k;
 }
 
+/* What a peer may have lying here is bounded; one that goes on is none of ours. */
+static uint32_t *held_to(struct rr_way *w, const struct rr_frame *f, uint32_t *cost, uint32_t *most)
+{
+    *most = RR_CREDIT;
+    *cost = rr_mux_cost(f->length);
+    if (f->kind != RR_FRAME_OFFER)
+        return &w->small[f->slot == RR_TALK_SLOT].held;
+    *most = RR_OFFERS;
+    *cost = 1;
+    return &w->offers;
+}
+
 /* Room for a frame that nobody wants yet. */
 static int keep(struct rr_tcp *t, int peer, int i, const struct rr_frame *f, ringred_error *why)
 {
+    struct rr_way *w = rr_channel_way(rr_channel_find(t, f->channel), peer);
+    uint32_t cost = 0, most = 0, *held = NULL;
+
+    if (t->link[peer].in_shared && f->kind != RR_FRAME_STRIPE)
+        held = w ? held_to(w, f, &cost, &most) : &cost;
+    if (held && (!w || !is_small(f->length) || *held + cost > most))
+        return rr_fail(why, RINGRED_EWIRE, peer, 0, "rank %d sent %u bytes that nobody had asked for and it had no "
+                       "credit for", peer, f->length);
+
     struct rr_stream *s = &t->link[peer].stream[i];
     size_t room = !f->length ? 0 : f->length <= TINY ? TINY : f->length <= RR_EAGER ? RR_EAGER : f->length;
     struct rr_kept **spare = room <= RR_EAGER ? &t->spare[class_of(room)] : NULL;
@@ -195,6 +218,10 @@ static int keep(struct rr_tcp *t, int peer, int i, const struct rr_frame *f, rin
     k->head = *f;
     k->room = room;
     k->charged = t->link[peer].in_shared;
+    k->held = held;
+    k->cost = cost;
+    if (held)
+        *held += cost;
     k->stamp = ++t->stamps;
     s->kept = k;
     s->in = k->bytes;
@@ -355,10 +382,11 @@ static int take_kept(struct rr_tcp *t, struct rr_move *m, struct rr_kept *k, rin
 
     if (rc == 0 && k->head.length)
         memcpy((char *)m->bytes + at, k->bytes, k->head.length);
-    if (!m->begun)
-        m->charged = k->charged;
-    m->begun = true;
-    m->done += k->head.length;
+    if (rc == 0) {
+        m->charged = m->begun ? m->charged : k->charged;
+        m->begun = true;
+        m->done += k->head.length;
+    }
     rr_kept_free(t, k);
     return rc;
 }

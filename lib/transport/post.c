@@ -15,6 +15,7 @@ void rr_post_close(struct rr_transport *post)
     for (int peer = 0; peer < t->ranks && t->link; peer++)
         if (t->link[peer].stream) {
             rr_rings_free(t->link[peer].stream->rings);
+            rr_free(t->link[peer].stream->kept);
             rr_free(t->link[peer].stream);
         }
     rr_channels_free(t);

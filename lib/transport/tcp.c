@@ -234,8 +234,10 @@ static void free_links(struct rr_tcp *t)
 {
     for (int peer = 0; peer < t->ranks; peer++) {
         struct rr_link *l = &t->link[peer];
-        for (int i = 0; i < l->streams; i++)
+        for (int i = 0; i < l->streams; i++) {
             rr_fd_close(l->stream[i].fd);
+            rr_free(l->stream[i].kept);
+        }
         rr_free(l->stream);
         rr_free(l->rest);
     }

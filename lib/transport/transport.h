@@ -140,6 +140,7 @@ int rr_post_open(struct rr_shared *shared, int ranks, int me, const struct rr_lo
                  ringred_error *why);
 void rr_post_close(struct rr_transport *post);
 
+#define RR_OFFERS 64                      /* that a rank has made to another on one channel at once, at most */
 #define RR_EAGER 32768
 #define RR_CREDIT 131072                  /* bytes under way from a rank to another on one channel, unasked for */
 
