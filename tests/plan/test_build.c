@@ -63,6 +63,37 @@ static void test_builder_refuses_what_makes_no_sense(void **state)
     refuses(b);
 }
 
+static void test_builder_refuses_numbers_out_of_range(void **state)
+{
+    const int16_t other = 1;
+    struct rr_builder *b = fresh(2, 0);
+
+    (void)state;
+    rr_builder_stage(b, 0);
+    assert_int_equal(rr_builder_temp(b, in0), 0); /* after a failure nothing is done any more */
+    rr_lag(b, 0, 0);
+    rr_after(b, 0, 0, 1);
+    assert_int_equal(rr_add_await(b, RR_LEFT, &other, 1), 0);
+    assert_int_equal(rr_add_signal(b, RR_LEFT), 0);
+    refuses(b);
+    b = fresh(2, 0);
+    rr_builder_temp(b, rr_span_parts(in0, -1, 1));
+    refuses(b);
+    b = fresh(2, 0);
+    rr_add_send(b, 1, 0, rr_span_parts(in0, 0, 0x10000));
+    refuses(b);
+    b = fresh(2, 0);
+    rr_add_await(b, RR_LEFT, &other, -1);
+    refuses(b);
+    b = fresh(2, 0);
+    rr_lag(b, rr_add_send(b, 1, 0, in0), 256);
+    refuses(b);
+    b = fresh(2, 0);
+    for (int i = 0; i <= 0xffff; i++)
+        rr_add_send(b, 1, 0, in0);
+    refuses(b);
+}
+
 static void test_builder_refuses_dependencies_that_point_forward(void **state)
 {
     (void)state;
@@ -216,6 +247,47 @@ static void test_printer_writes_a_line_per_step(void **state)
     plans_free(&p);
 }
 
+static void test_printer_names_flags_lags_and_counters(void **state)
+{
+    static const char *const lines[] = {
+        "every word, rank 0 of 2: 7 steps, 1 temps",
+        "   0 signal arrived\n",
+        "   1 await  arrived of 1\n",
+        "   2 copy   in(0) -> stage(0) private-in",
+        "   3 copy   in(0) -> temp(0) in-place",
+        "   4 reduce kept(0) stage(1).1 -> out(0) private-out divide partial; after 1, 3(-1)\n",
+        "   5 signal left",
+        "   6 await  left of 1 window-in",
+    };
+    const int16_t other = 1;
+    char text[2048];
+    struct rr_text t = { .at = text, .room = sizeof text };
+    struct rr_builder *b = rr_builder_new(2, 0, "every word");
+    struct rr_plan *p = NULL;
+
+    (void)state;
+    assert_non_null(b);
+    const struct rr_span in = rr_span_whole(RR_IN, 0), out = rr_span_whole(RR_OUT, 0);
+    const struct rr_span stage = rr_span_whole(RR_STAGE, 0), temp = rr_span_whole(RR_TEMP, rr_builder_temp(b, in));
+    const struct rr_span both[] = { rr_span_whole(RR_KEPT, 0), rr_span_parts(rr_span_whole(RR_STAGE, 1), 1, 1) };
+    rr_builder_stage(b, 2);
+    rr_add_signal(b, RR_ARRIVED);
+    int met = rr_add_await(b, RR_ARRIVED, &other, 1);
+    rr_add_copy(b, in, &stage, 1, RR_PRIVATE_IN);
+    int kept = rr_add_copy(b, in, &temp, 1, RR_IN_PLACE);
+    int sum = rr_add_reduce(b, both, 2, &out, 1, RR_DIVIDE | RR_PARTIAL | RR_PRIVATE_OUT);
+    rr_after(b, sum, met, 0);
+    rr_after(b, sum, kept, 1);
+    rr_add_signal(b, RR_LEFT);
+    rr_add_farewell(b, &other, 1);
+    assert_int_equal(rr_plan_finish(b, &p), 0);
+    rr_plan_print(p, &t);
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        if (!strstr(text, lines[i]))
+            fail_msg("\"%s\" is not in:\n%s", lines[i], text);
+    rr_plan_free(p);
+}
+
 /* ---- memory ---- */
 
 static void test_builders_survive_every_failing_allocation(void **state)
@@ -302,12 +374,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_builder_refuses_what_makes_no_sense),
+        cmocka_unit_test(test_builder_refuses_numbers_out_of_range),
         cmocka_unit_test(test_builder_refuses_dependencies_that_point_forward),
         cmocka_unit_test(test_messages_of_a_link_keep_the_order_of_turns),
         cmocka_unit_test(test_dependencies_on_one_step_become_one),
         cmocka_unit_test(test_blocks_cover_a_segment_without_overlap),
         cmocka_unit_test(test_blocks_of_blocks_cover_the_block),
         cmocka_unit_test(test_printer_writes_a_line_per_step),
+        cmocka_unit_test(test_printer_names_flags_lags_and_counters),
         cmocka_unit_test(test_builders_survive_every_failing_allocation),
         cmocka_unit_test(test_provers_survive_every_failing_allocation),
         cmocka_unit_test(test_table_names_every_algorithm),

@@ -31,13 +31,13 @@ uint64_t numbers_below(struct numbers_random *r, uint64_t limit)
 
 uint64_t numbers_seed(const char *test)
 {
-    const char *given = getenv("RINGRED_TEST_SEED");
+    const char *given = getenv("TEST_SEED");
     struct timespec now;
     uint64_t seed;
 
     clock_gettime(CLOCK_REALTIME, &now);
     seed = given ? strtoull(given, NULL, 0) : mix((uint64_t)now.tv_nsec ^ ((uint64_t)now.tv_sec << 32));
-    fprintf(stderr, "%s: seed 0x%" PRIx64 " (RINGRED_TEST_SEED repeats it)\n", test, seed);
+    fprintf(stderr, "%s: seed 0x%" PRIx64 " (TEST_SEED repeats it)\n", test, seed);
     return seed;
 }
 

@@ -20,7 +20,7 @@ struct numbers_random {
 };
 uint64_t numbers_next(struct numbers_random *r);
 uint64_t numbers_below(struct numbers_random *r, uint64_t limit); /* 0 .. limit - 1 */
-/* From the environment variable RINGRED_TEST_SEED, else from the clock; prints it. */
+/* From the environment variable TEST_SEED, else from the clock; prints it. */
 uint64_t numbers_seed(const char *test);
 
 /* Kinds of input. */
