@@ -109,7 +109,7 @@ struct rr_plan {
     bool linked;               /* has SEND or RECV steps */
     bool windowed;             /* if all ranks have windows, they may take the vector as one segment
                                 * once they have met */
-    bool tree;                 /* evaluates the canonical tree; ring does not */
+    bool tree;                 /* evaluates the canonical tree, over hosts that of the layout; ring does not */
 };
 
 /* ---- building: builders add steps; the first failure sticks and rr_plan_finish returns it ---- */
@@ -184,6 +184,8 @@ struct rr_case {
     struct rr_plan *const *plan;   /* [ranks] */
     size_t count, segment, element_bytes;
     bool average;
+    const int16_t *host;           /* NULL: sums have the canonical tree; else [ranks] hosts, numbered in order of
+                                    * their lowest rank: the layout tree, each host's ranks first, then hosts */
     const uint8_t *in_place, *in_window, *out_window; /* [ranks] 0 or 1; NULL: 0 everywhere */
     int stage_pieces;              /* pieces that each rank's stage goes round; >= 2 * RR_PLAN_WINDOW */
     int channel;                   /* messages a link holds before the sender waits: 0, 1, -1 unbounded */
