@@ -307,9 +307,9 @@ static size_t heap_limit(const struct rr_settings *settings, int locals)
 
 /* 4 MiB, so that a piece has left other caches before it is written again; with many ranks less, since
  * each maps all stages. */
-static size_t stage_size(const struct rr_settings *settings, int locals)
+size_t rr_shared_stage(size_t wish, int locals)
 {
-    size_t wish = (size_t)rr_setting(settings, RR_SET_STAGE), share = ((size_t)32 << 20) / (size_t)locals;
+    size_t share = ((size_t)32 << 20) / (size_t)locals;
 
     if (!wish)
         wish = share > (size_t)4 << 20 ? (size_t)4 << 20 : share;
@@ -408,7 +408,7 @@ int rr_shared_open(int ranks, int me, const struct rr_boot *boot, const int *loc
     m->base.ring = rr_shm_ring;
     m->base.touch = shm_touch;
     m->base.check = shm_check;
-    m->base.stage_bytes = stage_size(settings, locals);
+    m->base.stage_bytes = rr_shared_stage((size_t)rr_setting(settings, RR_SET_STAGE), locals);
     m->base.heap_bytes = heap_limit(settings, locals);
     m->base.fences = rr_shm_fences();
     find_mates(m, me, boot);

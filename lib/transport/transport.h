@@ -191,6 +191,8 @@ int rr_shared_watch(struct rr_shared *s, int epoll, ringred_error *why);
 bool rr_shared_judge(struct rr_shared *s, ringred_error *why);
 bool rr_shared_verdict(struct rr_shared *s, ringred_error *why); /* true: there is one, copied */
 
+size_t rr_shared_stage(size_t wish, int locals); /* bytes of a rank's stage where so many share a host; wish 0: chosen */
+
 /* Makes and maps the memory of this host's ranks (those with my member's host); local[] are the
  * sockets of rr_boot_local. Collective over the host. */
 int rr_shared_open(int ranks, int me, const struct rr_boot *boot, const int *local,
