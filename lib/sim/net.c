@@ -6,13 +6,13 @@
  * Always holds: `sent` of every way is right at net.at_ps, and rates are those since then.
  *
  * With more than EXACT ways at once (a two-shot of 256 hosts has 65,280), rates are found anew no more often
- * than 500 times while the wires would carry what is under way. */
+ * than 100 times while the wires would carry what is under way. */
 #include "sim/world.h"
 
 #include <string.h>
 
 #define EXACT 20000
-#define TURNS 500
+#define TURNS 100
 #define SLACK 1e-3 /* of a byte: what rounding may leave */
 #define STRIPE_LEAST (16 << 10)
 #define STRIPE_MOST (128 << 10)
@@ -117,15 +117,20 @@ static void activate(struct rr_net *net, struct rr_way *way)
         return;
     way->active = true;
     way->rate = 0;
-    way->weight = streams_of(net, way, way->head->bytes);
     net->active[net->used++] = way;
     net->dirty = true;
+}
+
+static void put_in_front(struct rr_net *net, struct rr_way *way)
+{
+    way->weight = (uint8_t)streams_of(net, way, way->head->bytes);
+    way->head_end = way->head->end;
 }
 
 /* What is through by now: messages that have left, the step that sends. */
 static void tell(struct rr_net *net, struct rr_way *way, const struct rr_news *news)
 {
-    while (way->head && way->sent >= way->head->end - SLACK) {
+    while (way->head && way->sent >= way->head_end - SLACK) {
         struct rr_letter *l = way->head;
         if (way->out >= 0) {
             net->wire[way->out].bytes += l->bytes;
@@ -136,7 +141,7 @@ static void tell(struct rr_net *net, struct rr_way *way, const struct rr_news *n
         l->next = net->spare;
         net->spare = l;
         if (way->head)
-            way->weight = streams_of(net, way, way->head->bytes);
+            put_in_front(net, way);
         net->dirty = true;
         news->left(news->context, way);
     }
@@ -154,10 +159,12 @@ void rr_net_give(struct rr_net *net, struct rr_way *way, int32_t step, double by
     }
     way->given += bytes;
     *l = (struct rr_letter){ .end = way->given, .bytes = bytes };
-    if (way->head)
+    if (way->head) {
         way->tail->next = l;
-    else
+    } else {
         way->head = l;
+        put_in_front(net, way);
+    }
     way->tail = l;
     way->sending = step;
     way->send_end = way->given - net->machine->buffer_bytes;
@@ -191,9 +198,11 @@ static size_t list_ways(struct rr_net *net)
 
     for (size_t i = 0; i < net->used; i++) {
         struct rr_way *way = net->active[i];
-        way->rate = loop;
-        if (way->out < 0)
+        if (way->out < 0) {
+            way->rate = loop;
+            net->endless = net->endless || isinf(loop);
             continue;
+        }
         net->wire[way->out].weight += way->weight;
         net->wire[way->in].weight += way->weight;
         net->todo[n++] = way;
@@ -229,6 +238,7 @@ static void share(struct rr_net *net)
     double most = net->machine->flow > 0 ? net->machine->flow / RR_SECOND : INFINITY;
 
     open_wires(net);
+    net->endless = false;
     for (size_t left = list_ways(net); left > 0;) {
         double level = level_of(net);
         size_t kept = 0;
@@ -240,6 +250,7 @@ static void share(struct rr_net *net)
                 continue;
             }
             way->rate = level * way->weight;
+            net->endless = net->endless || isinf(level);
             take(out, way);
             take(in, way);
         }
@@ -254,8 +265,8 @@ static double to_go(const struct rr_way *way)
 {
     double end = limit_of(way);
 
-    if (way->head && way->head->end < end)
-        end = way->head->end;
+    if (way->head && way->head_end < end)
+        end = way->head_end;
     if (way->sending >= 0 && way->send_end < end)
         end = way->send_end;
     return end > way->sent ? end - way->sent : 0;
@@ -285,6 +296,8 @@ static void advance(struct rr_net *net, int64_t now_ps)
 {
     double time = (double)(now_ps - net->at_ps);
 
+    if (now_ps == net->at_ps && !net->endless)
+        return;
     net->at_ps = now_ps;
     for (size_t i = 0; i < net->used; i++) {
         struct rr_way *way = net->active[i];
@@ -293,13 +306,18 @@ static void advance(struct rr_net *net, int64_t now_ps)
     }
 }
 
+static int64_t due_ps(const struct rr_net *net)
+{
+    return net->used > EXACT ? net->shared_ps + net->quantum_ps : net->at_ps;
+}
+
 void rr_net_share(struct rr_net *net, int64_t now_ps)
 {
     if (!net->dirty)
         return;
-    int64_t due_ps = net->shared_ps + net->quantum_ps;
-    if (net->used > EXACT && now_ps < due_ps) {
-        net->next_ps = net->next_ps < due_ps ? net->next_ps : due_ps;
+    if (now_ps < due_ps(net)) {
+        int64_t due = due_ps(net);
+        net->next_ps = net->next_ps < due ? net->next_ps : due;
         return;
     }
     advance(net, now_ps);
@@ -323,5 +341,8 @@ void rr_net_move(struct rr_net *net, int64_t now_ps, const struct rr_news *news)
         net->dirty = net->dirty || !way->active;
     }
     net->used = kept;
-    find_next(net);
+    if (!net->dirty || now_ps < due_ps(net))
+        find_next(net);
+    else
+        net->next_ps = RR_NEVER; /* it is found when the rates are */
 }

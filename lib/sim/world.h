@@ -53,18 +53,19 @@ struct rr_letter {     /* a message that has not left its host whole */
     double end, bytes; /* the last byte's number in the stream; bytes of it */
 };
 
-/* One direction between two ranks. */
+/* One direction between two ranks. What is looked at all the time comes first, in one line. */
 struct rr_way {
-    int from, to;
-    int out, in;       /* wires; -1: inside one host */
-    int weight;        /* streams that the message in front uses */
+    double sent, given, allowed; /* bytes: on the wire, in the socket, that the receiver has room for */
+    double rate;       /* bytes in a picosecond, since net.at_ps */
+    double send_end;   /* `sending` is done when so many are on the wire */
+    struct rr_letter *head, *tail;
+    int16_t out, in;   /* wires; -1: inside one host */
+    uint8_t weight;    /* streams that the message in front uses */
     bool active;       /* bytes want to move */
+    int16_t from, to;
     uint32_t arrived;  /* messages that are there and not yet received */
     int32_t sending, receiving; /* the step whose turn it is; -1: none */
-    double sent, given, allowed; /* bytes: on the wire, in the socket, that the receiver has room for */
-    double send_end;   /* `sending` is done when so many are on the wire */
-    double rate;       /* bytes in a picosecond, since net.at_ps */
-    struct rr_letter *head, *tail;
+    double head_end;   /* of the message in front */
 };
 
 struct rr_wire {
@@ -87,6 +88,7 @@ struct rr_net {
     int64_t next_ps;           /* when something will be through; RR_NEVER */
     int64_t quantum_ps;        /* with very many ways at once, rates are found no more often than this */
     bool dirty, failed;
+    bool endless;              /* some way has all the rate there is */
     double messages;
 };
 
