@@ -33,19 +33,23 @@ static int16_t *make_hosts(int nodes, int per_host)
     return host;
 }
 
-static void find_possible(struct paper *p, int root)
+static int find_possible(struct paper *p, int root)
 {
     ringred_comm *c = &p->comm;
 
     for (int algo = 0; algo < RR_ALGOS; algo++) {
         struct rr_plan *plan = NULL;
         c->plan[algo] = &p->choice[algo];
-        if (!rr_plan_usable(c, (enum rr_algo)algo) ||
-            rr_algo_table[algo].build(&c->layout, 0, root, &plan) < 0)
+        if (!rr_plan_usable(c, (enum rr_algo)algo))
             continue;
-        p->choice[algo] = &p->there;
+        int rc = rr_algo_table[algo].build(&c->layout, 0, root, &plan);
+        if (rc == RINGRED_ENOMEM)
+            return rc;
+        if (rc == 0)
+            p->choice[algo] = &p->there;
         rr_plan_free(plan);
     }
+    return 0;
 }
 
 static void paper_free(struct paper *p)
@@ -80,8 +84,10 @@ static struct paper *paper_new(const struct rr_question *q)
     p->shared.stage_bytes = rr_shared_stage(0, per_host);
     c->engine.shared = per_host > 1 ? &p->shared : NULL;
     c->engine.scratch_bytes = RR_SCRATCH_BYTES;
-    find_possible(p, (int)q->value[RR_SIM_ROOT]);
-    return p;
+    if (find_possible(p, (int)q->value[RR_SIM_ROOT]) == 0)
+        return p;
+    paper_free(p);
+    return NULL;
 }
 
 /* ---- one algorithm ---- */
