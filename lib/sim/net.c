@@ -3,16 +3,16 @@
  * rise together until a wire is full or a stream has all that it may have; what goes over that wire keeps
  * its rate, the others rise on. Between two events rates do not change.
  *
- * Always holds: `sent` of every way is right at net.at_ps, and rates are those since then.
+ * Always holds: what moves has sent rr_moving.sent bytes at net.at_ps, and rates are those since then.
  *
  * With more than EXACT ways at once (a two-shot of 256 hosts has 65,280), rates are found anew no more often
- * than 100 times while the wires would carry what is under way. */
+ * than TURNS times while the wires would carry what is under way. */
 #include "sim/world.h"
 
 #include <string.h>
 
 #define EXACT 20000
-#define TURNS 100
+#define TURNS 50
 #define SLACK 1e-3 /* of a byte: what rounding may leave */
 #define STRIPE_LEAST (16 << 10)
 #define STRIPE_MOST (128 << 10)
@@ -53,7 +53,7 @@ void rr_net_done(struct rr_net *net)
 {
     rr_letters_free(net->spare);
     rr_free(net->wire);
-    rr_free(net->active);
+    rr_free(net->moving);
     rr_free(net->todo);
     *net = (struct rr_net){ 0 };
 }
@@ -91,46 +91,68 @@ static double limit_of(const struct rr_way *way)
 static bool grow(struct rr_net *net)
 {
     size_t room = net->room ? 2 * net->room : 256;
-    struct rr_way **active = rr_alloc(room, sizeof *active), **todo = rr_alloc(room, sizeof *todo);
+    struct rr_moving *moving = rr_alloc(room, sizeof *moving);
+    uint32_t *todo = rr_alloc(room, sizeof *todo);
 
-    if (!active || !todo) {
-        rr_free(active);
+    if (!moving || !todo) {
+        rr_free(moving);
         rr_free(todo);
         net->failed = true;
         return false;
     }
     if (net->used > 0)
-        memcpy(active, net->active, net->used * sizeof *active);
-    rr_free(net->active);
+        memcpy(moving, net->moving, net->used * sizeof *moving);
+    rr_free(net->moving);
     rr_free(net->todo);
-    net->active = active;
+    net->moving = moving;
     net->todo = todo;
     net->room = room;
     return true;
 }
 
-static void activate(struct rr_net *net, struct rr_way *way)
+/* What this way waits for next, and with how many streams. */
+static void aim(struct rr_net *net, struct rr_moving *m)
 {
-    if (way->active || !way->head || limit_of(way) - way->sent <= SLACK)
-        return;
-    if (net->used == net->room && !grow(net))
-        return;
-    way->active = true;
-    way->rate = 0;
-    net->active[net->used++] = way;
+    const struct rr_way *way = m->way;
+    double goal = limit_of(way);
+
+    if (way->head && way->head->end < goal)
+        goal = way->head->end;
+    if (way->sending >= 0 && way->send_end < goal)
+        goal = way->send_end;
+    m->goal = goal > m->sent ? goal : m->sent;
+    if (way->head)
+        m->weight = (uint8_t)streams_of(net, way, way->head->bytes);
+}
+
+/* Moves on with what it has been given or allowed. */
+static void set_moving(struct rr_net *net, struct rr_way *way)
+{
+    if (way->slot < 0) {
+        if (!way->head || limit_of(way) - way->sent <= SLACK || (net->used == net->room && !grow(net)))
+            return;
+        way->slot = (int32_t)net->used++;
+        net->moving[way->slot] =
+            (struct rr_moving){ .sent = way->sent, .way = way, .out = way->out, .in = way->in };
+    }
+    aim(net, &net->moving[way->slot]);
     net->dirty = true;
 }
 
-static void put_in_front(struct rr_net *net, struct rr_way *way)
+static void set_resting(struct rr_net *net, struct rr_way *way)
 {
-    way->weight = (uint8_t)streams_of(net, way, way->head->bytes);
-    way->head_end = way->head->end;
+    struct rr_moving *m = &net->moving[way->slot];
+
+    way->sent = m->sent;
+    *m = net->moving[--net->used];
+    m->way->slot = way->slot;
+    way->slot = -1;
 }
 
-/* What is through by now: messages that have left, the step that sends. */
-static void tell(struct rr_net *net, struct rr_way *way, const struct rr_news *news)
+/* What is through now that so many bytes are on the wire: messages that have left, the step that sends. */
+static void tell(struct rr_net *net, struct rr_way *way, double sent, const struct rr_news *news)
 {
-    while (way->head && way->sent >= way->head_end - SLACK) {
+    while (way->head && sent >= way->head->end - SLACK) {
         struct rr_letter *l = way->head;
         if (way->out >= 0) {
             net->wire[way->out].bytes += l->bytes;
@@ -140,12 +162,9 @@ static void tell(struct rr_net *net, struct rr_way *way, const struct rr_news *n
         way->head = l->next;
         l->next = net->spare;
         net->spare = l;
-        if (way->head)
-            put_in_front(net, way);
-        net->dirty = true;
         news->left(news->context, way);
     }
-    if (way->sending >= 0 && way->sent >= way->send_end - SLACK)
+    if (way->sending >= 0 && sent >= way->send_end - SLACK)
         news->sent(news->context, way);
 }
 
@@ -159,28 +178,30 @@ void rr_net_give(struct rr_net *net, struct rr_way *way, int32_t step, double by
     }
     way->given += bytes;
     *l = (struct rr_letter){ .end = way->given, .bytes = bytes };
-    if (way->head) {
+    if (way->head)
         way->tail->next = l;
-    } else {
+    else
         way->head = l;
-        put_in_front(net, way);
-    }
     way->tail = l;
     way->sending = step;
     way->send_end = way->given - net->machine->buffer_bytes;
-    activate(net, way);
-    net->dirty = net->dirty || way->active;
-    tell(net, way, news); /* what fits into the socket, and what is empty, is through at once */
+    if (way->slot < 0) /* what fits into the socket, and what is empty, is through at once */
+        tell(net, way, way->sent, news);
+    set_moving(net, way);
 }
 
 void rr_net_allow(struct rr_net *net, struct rr_way *way, double bytes)
 {
     way->allowed += bytes;
-    activate(net, way);
-    net->dirty = net->dirty || way->active; /* it may go on longer than was reckoned */
+    set_moving(net, way);
 }
 
 /* ---- shares ---- */
+
+/* What lies before all that moves: picoseconds until the first is through; bytes to go, and their rate. */
+struct prospect {
+    double soonest, left, rate;
+};
 
 static void open_wires(struct rr_net *net)
 {
@@ -190,22 +211,38 @@ static void open_wires(struct rr_net *net)
     }
 }
 
-/* The ways whose rates the wires decide; the others have theirs. */
-static size_t list_ways(struct rr_net *net)
+/* Sets a rate for the time to come; *next grows by it. */
+static void set_rate(struct rr_net *net, struct rr_moving *m, double rate, struct prospect *next)
+{
+    double left = m->goal - m->sent;
+
+    m->rate = rate;
+    if (isinf(rate)) {
+        net->endless = true;
+        next->soonest = 0;
+        return;
+    }
+    if (left < next->soonest * rate)
+        next->soonest = left / rate;
+    next->left += left;
+    next->rate += rate;
+}
+
+/* The ways whose rates the wires decide; the others get theirs. */
+static size_t list_ways(struct rr_net *net, struct prospect *next)
 {
     double loop = net->machine->loop_rate > 0 ? net->machine->loop_rate / RR_SECOND : INFINITY;
     size_t n = 0;
 
     for (size_t i = 0; i < net->used; i++) {
-        struct rr_way *way = net->active[i];
-        if (way->out < 0) {
-            way->rate = loop;
-            net->endless = net->endless || isinf(loop);
+        struct rr_moving *m = &net->moving[i];
+        if (m->out < 0) {
+            set_rate(net, m, loop, next);
             continue;
         }
-        net->wire[way->out].weight += way->weight;
-        net->wire[way->in].weight += way->weight;
-        net->todo[n++] = way;
+        net->wire[m->out].weight += m->weight;
+        net->wire[m->in].weight += m->weight;
+        net->todo[n++] = (uint32_t)i;
     }
     return n;
 }
@@ -227,70 +264,39 @@ static double level_of(struct rr_net *net)
     return level;
 }
 
-static void take(struct rr_wire *w, const struct rr_way *way)
+static void take(struct rr_wire *w, const struct rr_moving *m)
 {
-    w->left -= way->rate;
-    w->weight -= way->weight;
+    w->left -= m->rate;
+    w->weight -= m->weight;
 }
 
-static void share(struct rr_net *net)
+static struct prospect share(struct rr_net *net)
 {
     double most = net->machine->flow > 0 ? net->machine->flow / RR_SECOND : INFINITY;
+    struct prospect next = { .soonest = INFINITY };
 
     open_wires(net);
     net->endless = false;
-    for (size_t left = list_ways(net); left > 0;) {
+    for (size_t left = list_ways(net, &next); left > 0;) {
         double level = level_of(net);
         size_t kept = 0;
         for (size_t i = 0; i < left; i++) {
-            struct rr_way *way = net->todo[i];
-            struct rr_wire *out = &net->wire[way->out], *in = &net->wire[way->in];
+            struct rr_moving *m = &net->moving[net->todo[i]];
+            struct rr_wire *out = &net->wire[m->out], *in = &net->wire[m->in];
             if (level < most && !out->tight && !in->tight) {
-                net->todo[kept++] = way;
+                net->todo[kept++] = net->todo[i];
                 continue;
             }
-            way->rate = level * way->weight;
-            net->endless = net->endless || isinf(level);
-            take(out, way);
-            take(in, way);
+            set_rate(net, m, level * m->weight, &next);
+            take(out, m);
+            take(in, m);
         }
         left = level < most ? kept : 0;
     }
+    return next;
 }
 
 /* ---- time ---- */
-
-/* Bytes until something of this way is through. */
-static double to_go(const struct rr_way *way)
-{
-    double end = limit_of(way);
-
-    if (way->head && way->head_end < end)
-        end = way->head_end;
-    if (way->sending >= 0 && way->send_end < end)
-        end = way->send_end;
-    return end > way->sent ? end - way->sent : 0;
-}
-
-static void find_next(struct rr_net *net)
-{
-    double next = INFINITY, left = 0, rate = 0;
-
-    for (size_t i = 0; i < net->used; i++) {
-        const struct rr_way *way = net->active[i];
-        if (!(way->rate > 0))
-            continue;
-        double time = isinf(way->rate) ? 0 : to_go(way) / way->rate;
-        next = time < next ? time : next;
-        left += way->given - way->sent;
-        rate += isinf(way->rate) ? 0 : way->rate;
-    }
-    net->quantum_ps = net->used > EXACT && rate > 0 ? (int64_t)(left / rate / TURNS) : 0;
-    next = round_up(next);
-    if (next < (double)net->quantum_ps)
-        next = (double)net->quantum_ps;
-    net->next_ps = next < 9e18 ? net->at_ps + (int64_t)next : RR_NEVER;
-}
 
 static void advance(struct rr_net *net, int64_t now_ps)
 {
@@ -300,9 +306,9 @@ static void advance(struct rr_net *net, int64_t now_ps)
         return;
     net->at_ps = now_ps;
     for (size_t i = 0; i < net->used; i++) {
-        struct rr_way *way = net->active[i];
-        double limit = limit_of(way), sent = isinf(way->rate) ? limit : way->sent + way->rate * time;
-        way->sent = sent > limit - SLACK ? limit : sent;
+        struct rr_moving *m = &net->moving[i];
+        double sent = isinf(m->rate) ? m->goal : m->sent + m->rate * time;
+        m->sent = sent > m->goal - SLACK ? m->goal : sent;
     }
 }
 
@@ -313,36 +319,37 @@ static int64_t due_ps(const struct rr_net *net)
 
 void rr_net_share(struct rr_net *net, int64_t now_ps)
 {
+    int64_t due = due_ps(net);
+
     if (!net->dirty)
         return;
-    if (now_ps < due_ps(net)) {
-        int64_t due = due_ps(net);
+    if (now_ps < due) {
         net->next_ps = net->next_ps < due ? net->next_ps : due;
         return;
     }
     advance(net, now_ps);
-    share(net);
-    find_next(net);
+    struct prospect next = share(net);
+    net->quantum_ps = net->used > EXACT && next.rate > 0 ? (int64_t)(next.left / next.rate / TURNS) : 0;
+    double wait = round_up(next.soonest);
+    if (wait < (double)net->quantum_ps)
+        wait = (double)net->quantum_ps;
+    net->next_ps = wait < 9e18 ? now_ps + (int64_t)wait : RR_NEVER;
     net->shared_ps = now_ps;
     net->dirty = false;
 }
 
 void rr_net_move(struct rr_net *net, int64_t now_ps, const struct rr_news *news)
 {
-    size_t kept = 0, ways = net->used;
-
     advance(net, now_ps);
-    for (size_t i = 0; i < ways; i++) {
-        struct rr_way *way = net->active[i];
-        tell(net, way, news);
-        way->active = limit_of(way) - way->sent > SLACK;
-        net->active[kept] = way;
-        kept += way->active;
-        net->dirty = net->dirty || !way->active;
+    for (size_t i = net->used; i-- > 0;) {
+        struct rr_moving *m = &net->moving[i];
+        if (m->sent < m->goal - SLACK)
+            continue;
+        tell(net, m->way, m->sent, news);
+        aim(net, m);
+        if (limit_of(m->way) - m->sent <= SLACK)
+            set_resting(net, m->way);
     }
-    net->used = kept;
-    if (!net->dirty || now_ps < due_ps(net))
-        find_next(net);
-    else
-        net->next_ps = RR_NEVER; /* it is found when the rates are */
+    net->dirty = true;
+    net->next_ps = RR_NEVER; /* until rates are found */
 }

@@ -165,7 +165,7 @@ struct rr_way *rr_world_way(struct rr_world *w, int from, int to)
         return NULL;
     }
     **at = (struct rr_way){ .from = (int16_t)from, .to = (int16_t)to, .out = (int16_t)(out == in ? -1 : out),
-                            .in = (int16_t)(out == in ? -1 : w->sim->hosts + in), .sending = -1, .receiving = -1,
+                            .in = (int16_t)(out == in ? -1 : w->sim->hosts + in), .slot = -1, .sending = -1, .receiving = -1,
                             .allowed = w->machine->buffer_bytes };
     return *at;
 }

@@ -53,19 +53,26 @@ struct rr_letter {     /* a message that has not left its host whole */
     double end, bytes; /* the last byte's number in the stream; bytes of it */
 };
 
-/* One direction between two ranks. What is looked at all the time comes first, in one line. */
+/* One direction between two ranks. */
 struct rr_way {
-    double sent, given, allowed; /* bytes: on the wire, in the socket, that the receiver has room for */
-    double rate;       /* bytes in a picosecond, since net.at_ps */
-    double send_end;   /* `sending` is done when so many are on the wire */
-    struct rr_letter *head, *tail;
-    int16_t out, in;   /* wires; -1: inside one host */
-    uint8_t weight;    /* streams that the message in front uses */
-    bool active;       /* bytes want to move */
     int16_t from, to;
+    int16_t out, in;   /* wires; -1: inside one host */
+    int32_t slot;      /* where it is among those that move; -1: it rests */
     uint32_t arrived;  /* messages that are there and not yet received */
     int32_t sending, receiving; /* the step whose turn it is; -1: none */
-    double head_end;   /* of the message in front */
+    double sent;       /* bytes on the wire, while it rests */
+    double given, allowed; /* in the socket so far; that the receiver has room for */
+    double send_end;   /* `sending` is done when so many are on the wire */
+    struct rr_letter *head, *tail;
+};
+
+/* A way with bytes that want to move: what is looked at all the time. */
+struct rr_moving {
+    double sent, goal; /* bytes on the wire; when so many are, something is through */
+    double rate;       /* bytes in a picosecond, since net.at_ps */
+    struct rr_way *way;
+    int16_t out, in;
+    uint8_t weight;    /* streams that the message in front uses */
 };
 
 struct rr_wire {
@@ -80,10 +87,11 @@ struct rr_net {
     const struct rr_machine *machine;
     int hosts, wires;
     struct rr_wire *wire;      /* [2 hosts]: out of each host, then into each */
-    struct rr_way **active, **todo;
+    struct rr_moving *moving;
+    uint32_t *todo;            /* while rates are found: those that have none yet */
     size_t used, room;
     struct rr_letter *spare;
-    int64_t at_ps;             /* until when `sent` is right */
+    int64_t at_ps;             /* until when rr_moving.sent is right */
     int64_t shared_ps;         /* when rates were found last */
     int64_t next_ps;           /* when something will be through; RR_NEVER */
     int64_t quantum_ps;        /* with very many ways at once, rates are found no more often than this */
