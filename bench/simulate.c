@@ -153,7 +153,7 @@ static bool simulate_size(struct simulation *s, const char *size)
         print_assumptions(text);
     print_rows(size, text);
     if (s->json)
-        fprintf(s->json, "%s\n%s", s->answers ? "," : "[", text);
+        fprintf(s->json, "%s\n%s", s->answers ? "," : "{\"schema\":1,\"results\":[", text);
     s->answers++;
     free(text);
     return true;
@@ -176,7 +176,7 @@ static bool simulate_sizes(struct simulation *s)
 int bench_simulate(int argc, char **argv)
 {
     struct simulation s = { .sizes = "4K,64K,1M,16M" };
-    bool fine = true;
+    bool fine;
 
     if (argc < 2 || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
         simulate_help();
@@ -186,8 +186,8 @@ int bench_simulate(int argc, char **argv)
         return 2;
     fine = simulate_sizes(&s);
     if (s.json) {
-        fprintf(s.json, "%s]\n", s.answers ? "" : "[");
+        fprintf(s.json, "%s\n]}\n", s.answers ? "" : "{\"schema\":1,\"results\":[");
         fine = fclose(s.json) == 0 && fine;
     }
-    return fine ? 0 : 1;
+    return fine ? 0 : 2;
 }
