@@ -78,6 +78,14 @@ def overlaps(program):
     check(status == 0 and 0 <= rows[0]["overlap"]["hidden"] <= 1 and rows[0]["overlap"]["compute_us"] > 0, text)
 
 
+def simulates(program):
+    status, text, answers = bench(program, "simulate", "--nodes", "8", "--sizes", "4K,1M", "--latency", "50us")
+    check(status == 0 and "latency_s:5e-05" in text and text.count(" twoshot ") == 2, text)
+    check([a["assumptions"]["bytes"] for a in answers] == [4096, 1 << 20], answers)
+    status, text, _ = bench(program, "simulate", "--nodes", "8", "--lateny", "50us")
+    check(status != 0 and 'the nearest is "latency"' in text, text)
+
+
 def refuses_in_words(program):
     for arguments, words in REFUSED:
         status, text, _ = bench(program, *arguments)
@@ -85,7 +93,8 @@ def refuses_in_words(program):
 
 
 def main():
-    for test in (measures_every_collective, measures_a_barrier, takes_other_spellings, overlaps, refuses_in_words):
+    for test in (measures_every_collective, measures_a_barrier, takes_other_spellings, overlaps, simulates,
+                 refuses_in_words):
         test(sys.argv[1])
     print("ringred-bench measures %d collectives, and refuses what it cannot" % (len(COLLECTIVES) + 1))
 

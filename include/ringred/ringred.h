@@ -259,6 +259,16 @@ RINGRED_API int32_t ringred_abi_version(void);
  * ringred_comm_describe. */
 RINGRED_API int64_t ringred_describe(char *text, size_t room);
 
+/* How long a collective would take on a machine that need not exist: its plans run in virtual time. The
+ * question is "name=value name=value ...", such as
+ *     collective=allreduce nodes=64 bytes=4M rate=10gbit latency=20us algorithm=twoshot,ring
+ * docs/USER.md has all names and what they mean; what is not said is assumed, and the answer says all that
+ * was. bytes: of one part, as in the formulas of ringred_describe. algorithm: names, auto (what a
+ * communicator there would choose) or all. JSON text as for ringred_comm_describe; after a failure the text
+ * is a sentence that says why. Needs no communicator, blocks for as long as it computes, may be called from
+ * any thread. EINVAL: the question makes no sense; ENOMEM. */
+RINGRED_API int64_t ringred_simulate(const char *question, char *text, size_t room);
+
 #ifdef __cplusplus
 }
 #endif

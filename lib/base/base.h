@@ -78,6 +78,9 @@ struct rr_text {
 void rr_text_add(struct rr_text *t, const char *format, ...) RR_PRINTF(2, 3);
 void rr_text_add_json(struct rr_text *t, const char *string); /* quoted and escaped; what is not UTF-8 is replaced */
 
+/* How many letters to change, add or drop to make one word of the other, whose letters are small. */
+size_t rr_word_distance(const char *a, const char *b);
+
 /* ---- settings (settings.c has the one table of them) ---- */
 enum rr_setting {
     RR_SET_TRANSPORT,        /* auto | shm | tcp */

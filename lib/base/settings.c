@@ -90,8 +90,7 @@ const char *rr_setting_help(enum rr_setting which)
     return rows[which].help;
 }
 
-/* How many letters to change, add or drop to make one word of the other. */
-static size_t distance(const char *a, const char *b)
+size_t rr_word_distance(const char *a, const char *b)
 {
     size_t row[64], n = strlen(b);
 
@@ -119,7 +118,7 @@ static int find(const char *name, const char *shown, ringred_error *why)
     for (int i = 0; i < RR_SETTINGS; i++) {
         if (strcasecmp(name, rows[i].name) == 0)
             return i;
-        if (distance(name, rows[i].name) < distance(name, rows[nearest].name))
+        if (rr_word_distance(name, rows[i].name) < rr_word_distance(name, rows[nearest].name))
             nearest = i;
     }
     return rr_fail(why, RINGRED_ESETTING, -1, 0,

@@ -11,6 +11,7 @@
 
 #include <pthread.h>
 
+#define RR_SCRATCH_BYTES ((size_t)8 << 20)
 #define RR_REQUESTS 64 /* in flight at once on one communicator; a power of two */
 
 enum rr_comm_state { RR_COMM_NEW, RR_COMM_WIRING, RR_COMM_READY, RR_COMM_BROKEN, RR_COMM_CLOSED };
@@ -103,6 +104,7 @@ enum rr_lane rr_choose_lane(const ringred_comm *comm, size_t bytes);
 size_t rr_choose_segment(struct rr_choice *choice, const ringred_comm *comm, const struct rr_call *call);
 /* Elements of a segment; 0: so long a vector needs a larger stage. */
 size_t rr_segment_of(const ringred_comm *comm, const struct rr_plan *plan, size_t count, size_t element_bytes);
+int rr_choose_streams(int hosts, int local); /* connections to a rank of another host, with so many ranks on each */
 int rr_choose_check(const struct rr_settings *settings, ringred_error *why); /* setting algorithm */
 void rr_choose_init(ringred_comm *comm); /* once, when the plans are there */
 
@@ -150,6 +152,8 @@ int rr_wait_turn(ringred_comm *comm, struct rr_waiter *w, struct rr_run *run, in
 int rr_wait_poll(ringred_comm *comm, const struct rr_run *run, ringred_error *why);
 int64_t rr_comm_describe(ringred_comm *comm, const char *collective, uint64_t bytes, char *text,
                          size_t room);
+/* What a question about a simulation (sim/sim.h) is answered with, as JSON. The text's end, or a status. */
+int rr_simulate_answer(const char *question, struct rr_text *t, ringred_error *why);
 /* Every lane and plan there is, for any communicator. */
 void rr_algorithms_describe(struct rr_text *t);
 

@@ -12,7 +12,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SCRATCH_BYTES ((size_t)8 << 20)
 #define CPUS 1024
 #define SPIN_NS 200000         /* a wake-up on another CPU costs 20 to 80 us (docs/ARCHITECTURE.md) */
 #define CROWDED_SPIN_NS 500000 /* yielding: whoever else is ready runs meanwhile */
@@ -207,6 +206,13 @@ static int congestion(ringred_comm *c, struct rr_boot *boot, struct card *card, 
 #define FLOWS_PER_HOST 16
 #define STREAMS_MOST 8
 
+int rr_choose_streams(int hosts, int local)
+{
+    int flows = (hosts > 1 ? hosts - 1 : 1) * local, streams = (FLOWS_PER_HOST + flows - 1) / flows;
+
+    return streams < STREAMS_MOST ? streams : STREAMS_MOST;
+}
+
 static int streams_between_hosts(const ringred_comm *c, const struct rr_boot *boot)
 {
     int wish = (int)rr_setting(&c->settings, RR_SET_TCP_STREAMS), others = 0, local = 0;
@@ -220,9 +226,7 @@ static int streams_between_hosts(const ringred_comm *c, const struct rr_boot *bo
     }
     if (wish || !others)
         return wish ? wish : 1;
-    int hosts = (c->ranks + local - 1) / local, flows = (hosts > 1 ? hosts - 1 : 1) * local;
-    int streams = (FLOWS_PER_HOST + flows - 1) / flows;
-    return streams < STREAMS_MOST ? streams : STREAMS_MOST;
+    return rr_choose_streams((c->ranks + local - 1) / local, local);
 }
 
 static int link_up(ringred_comm *c, struct rr_boot *boot, struct card *card, ringred_error *why)
@@ -262,7 +266,7 @@ static int make_engine(ringred_comm *c, ringred_error *why)
     e->ranks = c->ranks;
     e->polls = c->crowded ? 1 : 100;
     e->step = rr_step_run;
-    e->scratch_bytes = e->links ? SCRATCH_BYTES : RR_LINE;
+    e->scratch_bytes = e->links ? RR_SCRATCH_BYTES : RR_LINE;
     e->scratch = rr_alloc_aligned(4096, e->scratch_bytes);
     e->done = rr_alloc(e->most_steps, sizeof *e->done);
     e->bases = rr_alloc(n, sizeof *e->bases);
