@@ -100,6 +100,23 @@ RINGRED_API void ringred_config_init(ringred_config *config);
  * ETIMEOUT, EPEER, EWIRE, EAUTH, EVERSION, EINTERNAL. */
 RINGRED_API int32_t ringred_comm_create(const ringred_config *config, ringred_comm **comm, ringred_error *why);
 
+/* ---- communicators made from others ----
+ * They use the links, the shared memory and the progress of the communicator that they come from: making one opens
+ * nothing and takes a few KiB. Operations on different communicators are independent: ranks may start them in
+ * different orders, and different threads may use them. What fails breaks all communicators of a job; errors name
+ * ranks as the job does, and ringred_comm_error gives them as the communicator does. They may be destroyed in any
+ * order; the links go with the last.
+ * Both calls are collective over comm and block; on a rank that belongs to no new communicator *part is NULL.
+ * EINVAL, ENOMEM, ELIMIT (nothing is changed, on all ranks of the new communicator), and as collectives. */
+
+/* One for each color; ranks in order of key, and of their rank in comm where keys are equal. */
+#define RINGRED_NO_COLOR (-1)
+RINGRED_API int32_t ringred_comm_split(ringred_comm *comm, int32_t color, int32_t key, ringred_comm **part);
+
+/* The ranks of a list (of comm, each once), in its order; all that are named must give the same list. A rank that
+ * belongs to none gives an empty one. Several lists that share no rank may be given at once. */
+RINGRED_API int32_t ringred_comm_group(ringred_comm *comm, const int32_t *ranks, int32_t count, ringred_comm **part);
+
 /* Says goodbye to the peers and frees everything. Works in any state, in any order across ranks, and
  * on NULL; comm is gone whatever the status. EPEER and the like tell of an operation that had failed. */
 RINGRED_API int32_t ringred_comm_destroy(ringred_comm *comm);

@@ -10,9 +10,9 @@ int32_t ringred_alloc(ringred_comm *comm, size_t bytes, void **memory)
         return RINGRED_EINVAL;
     if (!memory)
         return rr_comm_refuse(comm, RINGRED_EINVAL, "alloc: memory is NULL: where should it go?");
-    if (comm->forks != rr_forks())
+    if (comm->family->forks != rr_forks())
         return RINGRED_EFORKED;
-    int rc = rr_heap_alloc(comm->engine.shared, bytes, memory, &why);
+    int rc = rr_heap_alloc(comm->family->shared, bytes, memory, &why);
     return rc < 0 ? rr_comm_refuse(comm, rc, "%s", why.text) : rc;
 }
 

@@ -49,6 +49,54 @@ int32_t ringred_comm_create(const ringred_config *given, ringred_comm **comm, ri
     return rr_comm_open(&config, comm, why);
 }
 
+static int make_part(ringred_comm *comm, const struct rr_split *mine, ringred_comm **part)
+{
+    if (comm->family->forks != rr_forks())
+        return RINGRED_EFORKED;
+    return rr_comm_split(comm, mine, part);
+}
+
+int32_t ringred_comm_split(ringred_comm *comm, int32_t color, int32_t key, ringred_comm **part)
+{
+    const struct rr_split mine = { .color = color, .key = key };
+
+    if (!comm)
+        return RINGRED_EINVAL;
+    if (!part)
+        return rr_comm_refuse(comm, RINGRED_EINVAL, "split: part is NULL: where should the communicator go?");
+    if (color < RINGRED_NO_COLOR)
+        return rr_comm_refuse(comm, RINGRED_EINVAL, "split: color is %d; give one from 0 up, or %d to belong to none",
+                              color, RINGRED_NO_COLOR);
+    return make_part(comm, &mine, part);
+}
+
+int32_t ringred_comm_group(ringred_comm *comm, const int32_t *ranks, int32_t count, ringred_comm **part)
+{
+    struct rr_split mine = { .color = RINGRED_NO_COLOR, .listed = count, .list = 1 };
+    bool named[RR_REDUCE_SOURCES] = { false };
+
+    if (!comm)
+        return RINGRED_EINVAL;
+    if (!part || count < 0 || count > comm->ranks || (count > 0 && !ranks))
+        return rr_comm_refuse(comm, RINGRED_EINVAL, "group: %d ranks at %p, part at %p: give up to %d ranks", count,
+                              (const void *)ranks, (void *)part, comm->ranks);
+    for (int32_t i = 0; i < count; i++) {
+        if (ranks[i] < 0 || ranks[i] >= comm->ranks || named[ranks[i]])
+            return rr_comm_refuse(comm, RINGRED_EINVAL, "group: rank %d at place %d: give ranks from 0 to %d, each once",
+                                  ranks[i], i, comm->ranks - 1);
+        named[ranks[i]] = true;
+        mine.list = (mine.list ^ (uint64_t)(uint32_t)ranks[i]) * 0xff51afd7ed558ccdu + 0x9e3779b97f4a7c15u;
+        if (ranks[i] == comm->rank) {
+            mine.color = ranks[0];
+            mine.key = i;
+        }
+    }
+    if (count > 0 && mine.color < 0)
+        return rr_comm_refuse(comm, RINGRED_EINVAL, "group: the list does not name this rank, %d; a rank that belongs "
+                              "to no list gives an empty one", comm->rank);
+    return make_part(comm, &mine, part);
+}
+
 int32_t ringred_comm_destroy(ringred_comm *comm)
 {
     return comm ? rr_comm_close(comm) : RINGRED_OK;
@@ -60,10 +108,10 @@ int32_t ringred_comm_abort(ringred_comm *comm)
 
     if (!comm)
         return RINGRED_EINVAL;
-    if (comm->forks != rr_forks())
+    if (comm->family->forks != rr_forks())
         return RINGRED_EFORKED;
-    rr_fail(&why, RINGRED_EABORTED, comm->rank, 0, "rank %d aborted the communicator", comm->rank);
-    return rr_comm_abort(comm, &why);
+    rr_fail(&why, RINGRED_EABORTED, comm->family->rank, 0, "rank %d aborted the communicator", comm->family->rank);
+    return rr_family_abort(comm->family, &why);
 }
 
 int32_t ringred_comm_rank(const ringred_comm *comm)
@@ -86,23 +134,34 @@ int32_t ringred_comm_local_size(const ringred_comm *comm)
     return comm ? comm->local_ranks : RINGRED_EINVAL;
 }
 
+/* A rank of the job as this communicator calls it. */
+static int rank_here(const ringred_comm *c, int rank)
+{
+    for (int r = 0; r < c->ranks && c->member; r++)
+        if (c->member[r] == rank)
+            return r;
+    return c->member ? -1 : rank;
+}
+
 int32_t ringred_comm_error(const ringred_comm *comm, ringred_error *error)
 {
     ringred_comm *c = (ringred_comm *)(uintptr_t)comm; /* its lock changes, it does not */
 
     if (!comm || !error || error->struct_size < sizeof *error)
         return RINGRED_EINVAL;
-    if (comm->forks != rr_forks())
+    if (comm->family->forks != rr_forks())
         return RINGRED_EFORKED; /* another thread may have held the lock when it was copied */
-    pthread_mutex_lock(&c->lock);
-    const ringred_error *which = c->fault.code ? &c->fault : &c->refused;
+    pthread_mutex_lock(&c->family->lock);
+    const ringred_error *which = c->family->fault.code ? &c->family->fault : &c->refused;
     uint32_t size = error->struct_size;
     if (which->code)
         *error = *which;
     else
         ringred_error_init(error);
+    if (which == &c->family->fault)
+        error->rank = rank_here(c, error->rank);
     error->struct_size = size;
-    pthread_mutex_unlock(&c->lock);
+    pthread_mutex_unlock(&c->family->lock);
     return RINGRED_OK;
 }
 
@@ -111,7 +170,7 @@ int64_t ringred_comm_describe(ringred_comm *comm, const char *collective, uint64
 {
     if (!comm || (room && !text))
         return RINGRED_EINVAL;
-    if (comm->forks != rr_forks())
+    if (comm->family->forks != rr_forks())
         return RINGRED_EFORKED;
     return rr_comm_describe(comm, collective, bytes, text, room);
 }

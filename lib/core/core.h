@@ -25,65 +25,144 @@ struct ringred_request {
     int status;                 /* once done */
     struct rr_run run;
     struct rr_ragged ragged;    /* run.ragged, in use with parts of unequal length */
+    size_t *room;               /* [4][ranks of the job] copies of callers' counts; made at first use, kept */
+    struct ringred_request *next; /* of family.spare, or of all that were made */
 };
 
-/* A plan of the cache with room for its extents. */
+/* What a run works with while it is active. The first communicator has one of its own, the others take one
+ * while they have something to do. */
+struct rr_area {
+    int number;
+    bool taken;                 /* guarded by the family's pool lock */
+    struct rr_area *next;
+    char *scratch;
+    uint32_t *done;
+    struct rr_bases *bases;
+    struct rr_move *send, *recv;
+    struct ringred_request *queue[RR_REQUESTS];
+};
+
+/* A plan of the cache, with a program for each area that has run it. */
 struct rr_choice {
-    struct rr_program program;
-    size_t count, element_bytes, segment; /* what was chosen last; guarded by starting */
+    const struct rr_plan *plan;
+    struct rr_program **program;
+    int programs;
+    size_t count, element_bytes, segment; /* what was chosen last; guarded as the cache is */
 };
 
-struct ringred_comm {
-    int rank, ranks, local_rank, local_ranks;
+/* Plans for one layout and rank: allreduces and the barrier are made at once, others at first use; all are kept.
+ * The first communicator's is guarded by its `starting`, those of the others, which share equal ones, by the pool
+ * lock. */
+struct rr_plans {
+    struct rr_plans *next;
+    struct rr_layout layout;
+    int16_t *host;              /* [ranks], layout.host */
+    int rank;
+    bool shared;                /* with ranks that share memory */
+    uint32_t most_steps;
+    struct rr_choice **plan[RR_ALGOS]; /* [1], of rooted collectives [ranks] by root. NULL: not possible */
+};
+
+/* All communicators of one job in this process: they share links, memory, progress and fate. */
+struct rr_family {
+    int rank, ranks;            /* of the job */
     struct rr_settings settings;
     struct rr_log log;
     uint32_t forks;             /* rr_forks() when it was made */
     _Atomic int state;          /* enum rr_comm_state */
-
-    struct rr_layout layout;
-    int16_t *host;              /* [ranks], layout.host */
-    bool all_local;             /* every rank shares memory with every other */
-    int64_t tiny_most, last_most; /* bytes up to which allreduces take these lanes; -1: never */
-    int wish[RR_COLLECTIVES];   /* the algorithm that the settings ask for and that is possible, or -1 */
-    bool portable;              /* numerics=portable: no rounding that depends on the layout */
     bool crowded;               /* more ranks on this machine than CPUs for them */
     bool crowded_any;           /* on some machine of the job; the same on all ranks */
     bool wired;                 /* links leave a machine: bytes cost more than turns on a CPU */
     struct rr_congestion congestion;
+    struct rr_shared *shared;   /* NULL: this rank shares memory with nobody */
+    struct rr_transport *links; /* NULL: none */
+    int16_t *host;              /* [ranks] who sits with whom, whether or not they share memory */
+    ringred_comm *first;        /* of all ranks; it frees itself with the family */
+    int handles;                /* communicators that have not been destroyed; guarded by pool */
+
+    /* progress: one thread owns it, the others sleep on changed */
+    _Atomic uint32_t owned;
+    _Atomic uint32_t waiters;
+    _Atomic uint32_t asleep;    /* the owner sleeps, or is about to */
+    ringred_comm *running;      /* the first, then those with something to do; the owner's */
+    _Atomic uint32_t comers;    /* there are some in `incoming`, or errands */
+    int epoll, wake;            /* what a sleeping owner waits on; wake: an eventfd of our own */
+    uint8_t *gone;              /* [ranks] RR_GONE_; the owner's */
+    int vain;                   /* spins that were in vain lately, 0 to 3; the owner's */
+    int64_t look_ns;            /* when polling looks after the peers next; the owner's */
+    int64_t spin_ns;            /* how long to spin or yield before sleeping */
+
+    pthread_mutex_t lock;       /* guards changed, fault, and refused of every communicator */
+    pthread_cond_t changed;
+    ringred_error fault;        /* what broke it; then never changed */
+    _Atomic bool told;          /* the peers have been told of the fault, as far as they listen */
+
+    pthread_mutex_t pool;       /* guards what follows; taken before `lock`, if both are */
+    struct rr_errand *errands;
+    ringred_comm *incoming;     /* communicators that have just got something to do */
+    struct rr_area *areas;
+    int areas_made;
+    struct rr_plans *plans;     /* of all communicators but the first */
+    struct ringred_request *spare;        /* for these, too */
+    struct rr_chunk {
+        struct rr_chunk *next;
+        struct ringred_request request[RR_REQUESTS];
+    } *chunks;
+};
+
+struct ringred_comm {
+    struct rr_family *family;
+    int rank, ranks, local_rank, local_ranks;
+    bool all_local;             /* every rank shares memory with every other */
+    bool portable;              /* numerics=portable: no rounding that depends on the layout */
+    int64_t tiny_most, last_most; /* bytes up to which allreduces take these lanes; -1: never */
+    int wish[RR_COLLECTIVES];   /* the algorithm that the settings ask for and that is possible, or -1 */
+    struct rr_layout layout;
+    int16_t *host;              /* [ranks], layout.host */
+    int16_t *member;            /* [ranks] ranks of the job; NULL: all, by their numbers */
+    struct rr_plans *plans;
+    struct rr_area *area;       /* NULL: nothing to do */
     struct rr_engine engine;
-    struct rr_choice **plan[RR_ALGOS];    /* [1], of rooted collectives [ranks] by root; allreduces and the
-                                           * barrier are made with the communicator, others at first
-                                           * use; kept. NULL: not possible with this layout */
 
     /* starting: one thread at a time, the others get EBUSY */
     _Atomic uint32_t starting;
     uint64_t sequence;          /* of the last operation started; guarded by starting */
-    struct ringred_request request[RR_REQUESTS];
-    struct ringred_request *queue[RR_REQUESTS];
-    size_t *ragged_room;        /* [RR_REQUESTS][4][ranks] copies of callers' counts; made at first use, kept */
+    struct ringred_request *request; /* [RR_REQUESTS]; NULL: from the family's spare ones */
+    struct ringred_request **queue; /* [RR_REQUESTS] the area's */
     _Atomic uint32_t tail;      /* operations ever queued; written by the starter */
 
-    /* progress: one thread owns it, the others sleep on changed */
-    _Atomic uint32_t owned;
+    /* progress; the owner's */
     _Atomic uint32_t head;      /* operations ever ended; written by the owner */
-    bool active;                /* the run at the head has begun; the owner's */
-    _Atomic uint32_t waiters;
-    pthread_mutex_t lock;       /* guards changed and fault */
-    pthread_cond_t changed;
-    int epoll, wake;            /* what a sleeping owner waits on; wake: an eventfd of our own */
-    uint8_t *gone;              /* [ranks] will send no more; the owner's */
-    int vain;                   /* spins that were in vain lately, 0 to 3; the owner's */
-    int64_t look_ns;            /* when polling looks after the peers next; the owner's */
+    bool active;                /* the run at the head has begun */
+    ringred_comm *next;         /* of family.running, or incoming */
+    uint8_t *gone;              /* [ranks] RR_GONE_ */
     int64_t probe_ns;           /* when the run at the head asks the peers what they do; 0: not waited yet */
-    int64_t spin_ns;            /* how long to spin or yield before sleeping */
 
-    ringred_error fault;        /* what broke it; then never changed */
     ringred_error refused;      /* the latest call that was refused */
-    _Atomic bool told;          /* the peers have been told of the fault, as far as they listen */
+};
+
+/* Something that only the owner of progress may do. */
+struct rr_errand {
+    int (*run)(struct rr_family *family, void *with);
+    void *with;
+    int rc;
+    bool done;
+    struct rr_errand *next;
 };
 
 int rr_comm_open(const ringred_config *config, ringred_comm **comm, ringred_error *why);
 int rr_comm_close(ringred_comm *comm);
+int rr_family_free(struct rr_family *family); /* works on half-made ones */
+
+/* ---- communicators made from others (split.c) ---- */
+struct rr_split {
+    int32_t color, key;         /* color < 0: takes part, and gets none */
+    uint64_t list;              /* hash of the ranks that a list named; 0: no list */
+    int32_t listed;             /* how many these are */
+    int32_t reserved;
+};
+int rr_comm_split(ringred_comm *parent, const struct rr_split *mine, ringred_comm **comm);
+void rr_comm_drop(ringred_comm *comm); /* says goodbye and frees; the first only says goodbye */
 
 /* One call of a collective as the API hands it down; arguments are checked. */
 struct rr_call {
@@ -94,6 +173,9 @@ struct rr_call {
     int type, op, root;
     const struct rr_ragged *ragged; /* NULL: all parts are alike. Displacements NULL: one behind the other */
 };
+int rr_family_do(struct rr_family *family, int (*run)(struct rr_family *family, void *with), void *with);
+int rr_family_poll(struct rr_family *family); /* lets what is in flight move */
+void rr_requests_drop(ringred_comm *comm); /* those that were not waited for; it has nothing to do */
 int rr_comm_start(ringred_comm *comm, const struct rr_call *call, ringred_request **request);
 int rr_comm_run(ringred_comm *comm, const struct rr_call *call); /* start and wait */
 int rr_request_wait(ringred_request *request, int64_t timeout_ns); /* PENDING: the time is over */
@@ -110,46 +192,63 @@ void rr_choose_init(ringred_comm *comm); /* once, when the plans are there */
 
 bool rr_is_narrow(int type); /* a float whose sums must not be rounded on their way more often than is promised */
 
+/* Is shared memory used where ranks sit so? */
+bool rr_layout_shares(const struct rr_layout *layout);
+
 /* ---- plans (plans.c) ---- */
-int rr_plans_init(ringred_comm *comm, ringred_error *why);
-void rr_plans_done(ringred_comm *comm);
+/* A cache for a layout, which is copied. NULL: *why tells. */
+struct rr_plans *rr_plans_new(const ringred_comm *comm, ringred_error *why);
+void rr_plans_free(struct rr_plans *plans);
 static inline uint32_t rr_plan_steps_most(int ranks) /* of any plan that is made after the communicator */
 {
     return 16 * (uint32_t)ranks + 64;
 }
 bool rr_plan_usable(const ringred_comm *comm, enum rr_algo algo); /* with these transports and hosts */
-/* The plan of an algorithm, made if it is not there yet. With starting taken. NULL: *why tells. */
+/* The plan of an algorithm, and its program for the communicator's area, made if it is not there yet. With what
+ * guards the cache taken. NULL: *why tells. */
 struct rr_choice *rr_plan_get(ringred_comm *comm, enum rr_algo algo, int root, ringred_error *why);
+
+/* ---- areas (area.c) ---- */
+int rr_area_add(struct rr_family *family, struct rr_area **area, ringred_error *why); /* with pool taken */
+void rr_area_bind(ringred_comm *comm, struct rr_area *area);
+void rr_areas_free(struct rr_family *family);
 
 static inline size_t rr_call_element_bytes(const struct rr_call *call)
 {
     return call->what == RR_BARRIER ? 1 : rr_type_bytes(call->type);
 }
 
-/* Breaks the communicator: the first failure counts, here and on this host. Returns the code that counts. */
-int rr_comm_break(ringred_comm *comm, const ringred_error *why);
-int rr_comm_abort(ringred_comm *comm, const ringred_error *why); /* from any thread */
-int rr_comm_status(ringred_comm *comm); /* of a communicator that is not ready */
-bool rr_comm_set(ringred_comm *comm, enum rr_comm_state to); /* false: not a legal step */
+/* Breaks every communicator of the family: the first failure counts, here and on this host. Returns the code that
+ * counts. */
+int rr_family_break(struct rr_family *family, const ringred_error *why);
+int rr_family_abort(struct rr_family *family, const ringred_error *why); /* from any thread */
+int rr_family_status(struct rr_family *family); /* of one that is not ready */
+bool rr_family_set(struct rr_family *family, enum rr_comm_state to); /* false: not a legal step */
 /* With progress owned: tells the peers if that is still to be done. */
-void rr_comm_tell(ringred_comm *comm);
+void rr_family_tell(struct rr_family *family);
 int rr_comm_refuse(ringred_comm *comm, int code, const char *format, ...) RR_PRINTF(3, 4);
 
-/* ---- waiting (wait.c) ---- */
+/* ---- progress ---- */
 struct rr_waiter {
+    const struct ringred_request *until; /* NULL: until there is nothing to do */
+    bool stays;                 /* whoever else waits is told of what ends, since we go on */
     int64_t since_ns, look_ns;  /* when it began to wait in vain; when to look after the peers next */
     int64_t last_ns;            /* the clock's last reading */
     uint32_t turns;
 };
-void rr_wait_ended(ringred_comm *comm, struct rr_waiter *w); /* something moved */
+/* With progress owned: does what can be done now, once, for every communicator. 0: w's request has ended, or
+ * nothing is to be done; PENDING; < 0: failed. *moved tells whether anything happened. */
+int rr_progress(struct rr_family *family, const struct rr_waiter *w, bool *moved, ringred_error *why);
+
+/* ---- waiting (wait.c) ---- */
+void rr_wait_ended(struct rr_family *family, struct rr_waiter *w); /* something moved */
 /* After a turn in which nothing moved: spins, yields or sleeps, and looks after the peers now and then.
- * PENDING; 0: the run ended meanwhile; < 0: failed, why written; RR_WAIT_OVER: the deadline is over
+ * PENDING; 0: as rr_progress; < 0: failed, why written; RR_WAIT_OVER: the deadline is over
  * (no failure: ETIMEOUT may be what a peer tells). */
 #define RR_WAIT_OVER 2
-int rr_wait_turn(ringred_comm *comm, struct rr_waiter *w, struct rr_run *run, int64_t deadline_ns,
-                 ringred_error *why);
+int rr_wait_turn(struct rr_family *family, struct rr_waiter *w, int64_t deadline_ns, ringred_error *why);
 /* Instead of a turn, where the caller only polls: looks after the peers if it is time. PENDING or < 0. */
-int rr_wait_poll(ringred_comm *comm, const struct rr_run *run, ringred_error *why);
+int rr_wait_poll(struct rr_family *family, ringred_error *why);
 int64_t rr_comm_describe(ringred_comm *comm, const char *collective, uint64_t bytes, char *text,
                          size_t room);
 /* What a question about a simulation (sim/sim.h) is answered with, as JSON. The text's end, or a status. */

@@ -18,8 +18,6 @@
 
 /* ---- what the ranks tell each other ---- */
 
-_Static_assert(RR_PAGE_PARTS == RR_REDUCE_SOURCES, "a rank's page has room for each rank that there may be");
-
 struct card {
     uint64_t machine;          /* hash of the kernel's boot id */
     int32_t shared_failed;     /* a status, when this rank could not share memory */
@@ -32,7 +30,7 @@ struct card {
 
 static void write_card(const ringred_comm *c, struct card *card)
 {
-    const struct rr_settings *s = &c->settings;
+    const struct rr_settings *s = &c->family->settings;
     cpu_set_t set;
 
     memset(card, 0, sizeof *card);
@@ -80,9 +78,9 @@ static bool is_crowded(const ringred_comm *c, const struct card *card, int of)
 
 static void count_cpus(ringred_comm *c, const struct card *card)
 {
-    c->crowded = is_crowded(c, card, c->rank);
-    for (int r = 0; r < c->ranks && !c->crowded_any; r++) /* a machine is looked at by its lowest rank */
-        c->crowded_any = (r == 0 || card[r].machine != card[r - 1].machine) && is_crowded(c, card, r);
+    c->family->crowded = is_crowded(c, card, c->rank);
+    for (int r = 0; r < c->ranks && !c->family->crowded_any; r++) /* a machine is looked at by its lowest rank */
+        c->family->crowded_any = (r == 0 || card[r].machine != card[r - 1].machine) && is_crowded(c, card, r);
 }
 
 /* ---- layout ---- */
@@ -101,7 +99,17 @@ static int find_layout(ringred_comm *c, const struct rr_boot *boot, bool apart)
                 first = s;
         c->host[r] = first == r ? (int16_t)c->layout.hosts++ : c->host[first];
     }
+    if (!c->family->host)
+        c->family->host = rr_alloc((size_t)c->ranks, sizeof *c->family->host);
+    if (!c->family->host)
+        return RINGRED_ENOMEM;
     c->local_rank = c->local_ranks = 0;
+    for (int r = 0; r < c->ranks; r++) {
+        int16_t first = 0;
+        while (rr_boot_member(boot, first)->host != rr_boot_member(boot, r)->host)
+            first++;
+        c->family->host[r] = first;
+    }
     for (int r = 0; r < c->ranks; r++)
         if (rr_boot_member(boot, r)->host == rr_boot_member(boot, c->rank)->host) {
             c->local_rank += r < c->rank;
@@ -112,16 +120,16 @@ static int find_layout(ringred_comm *c, const struct rr_boot *boot, bool apart)
 
 /* Shared memory is used where all ranks sit on one host, or where hosts hold equal, contiguous,
  * power-of-two blocks of ranks, so that a host's sum is a subtree; otherwise links join all ranks. */
-static bool hosts_fit(const ringred_comm *c)
+bool rr_layout_shares(const struct rr_layout *layout)
 {
-    int each = c->ranks / c->layout.hosts;
+    int each = layout->ranks / layout->hosts;
 
-    if (c->layout.hosts == 1)
-        return c->ranks > 1;
-    if (c->layout.hosts * each != c->ranks || each < 2 || (each & (each - 1)))
+    if (layout->hosts == 1)
+        return layout->ranks > 1;
+    if (layout->hosts * each != layout->ranks || each < 2 || (each & (each - 1)))
         return false;
-    for (int r = 0; r < c->ranks; r++)
-        if (c->host[r] != r / each)
+    for (int r = 0; r < layout->ranks; r++)
+        if (layout->host[r] != r / each)
             return false;
     return true;
 }
@@ -138,7 +146,8 @@ static int open_shared(ringred_comm *c, struct rr_boot *boot, int64_t deadline, 
         fd[r] = -1;
     int rc = rr_boot_local(boot, fd, why);
     if (rc == 0)
-        rc = rr_shared_open(c->ranks, c->rank, boot, fd, &c->settings, deadline, &c->engine.shared, why);
+        rc = rr_shared_open(c->ranks, c->rank, boot, fd, &c->family->settings, deadline, &c->family->shared, why);
+    c->engine.shared = c->family->shared;
     for (int r = 0; r < c->ranks; r++)
         if (fd[r] >= 0)
             close(fd[r]);
@@ -152,7 +161,7 @@ static int share(ringred_comm *c, struct rr_boot *boot, int64_t deadline, struct
 {
     struct card mine = card[c->rank];
     ringred_error own;
-    bool must = strcmp(rr_setting_text(&c->settings, RR_SET_TRANSPORT), "shm") == 0;
+    bool must = strcmp(rr_setting_text(&c->family->settings, RR_SET_TRANSPORT), "shm") == 0;
 
     mine.shared_failed = open_shared(c, boot, deadline, &own);
     mine.no_windows = !mine.shared_failed && !c->engine.shared->windows;
@@ -161,7 +170,7 @@ static int share(ringred_comm *c, struct rr_boot *boot, int64_t deadline, struct
     for (int r = 0; r < c->ranks; r++) {
         if (card[r].no_windows && c->engine.shared) {
             c->engine.shared->windows = false;
-            rr_log(&c->log, RINGRED_LOG_WARN,
+            rr_log(&c->family->log, RINGRED_LOG_WARN,
                    "rank %d has no address space for shared buffers of %zu bytes (setting heap): "
                    "ringred_alloc gives ordinary memory", r, c->engine.shared->heap_bytes);
         }
@@ -170,13 +179,13 @@ static int share(ringred_comm *c, struct rr_boot *boot, int64_t deadline, struct
         if (!card[r].shared_failed)
             continue;
         rr_shared_close(c->engine.shared, 0);
-        c->engine.shared = NULL;
+        c->engine.shared = c->family->shared = NULL;
         if (must)
             return r == c->rank ? (*why = own, own.code)
                                 : rr_fail(why, card[r].shared_failed, r, 0,
                                           "rank %d could not share memory", r);
         if (mine.shared_failed)
-            rr_log(&c->log, RINGRED_LOG_WARN, "no shared memory, links instead: %s", own.text);
+            rr_log(&c->family->log, RINGRED_LOG_WARN, "no shared memory, links instead: %s", own.text);
         rr_free(c->host);
         return find_layout(c, boot, true);
     }
@@ -191,13 +200,13 @@ static int congestion(ringred_comm *c, struct rr_boot *boot, struct card *card, 
 
     while (card[lowest].machine != mine.machine)
         lowest++;
-    if (lowest == c->rank && strcmp(rr_setting_text(&c->settings, RR_SET_TCP_CONGESTION), "auto") == 0)
+    if (lowest == c->rank && strcmp(rr_setting_text(&c->family->settings, RR_SET_TCP_CONGESTION), "auto") == 0)
         mine.congestion = rr_congestion_probe();
     RR_TRY(rr_boot_allgather(boot, &mine, sizeof mine, card, why));
-    RR_TRY(rr_congestion_choose(&c->settings, card[lowest].congestion, &c->congestion, why));
-    rr_boot_congestion(boot, c->congestion.inside, c->congestion.outside);
-    rr_log(&c->log, RINGRED_LOG_INFO, "congestion control: %s inside a host, %s between hosts",
-           c->congestion.inside, c->congestion.outside);
+    RR_TRY(rr_congestion_choose(&c->family->settings, card[lowest].congestion, &c->family->congestion, why));
+    rr_boot_congestion(boot, c->family->congestion.inside, c->family->congestion.outside);
+    rr_log(&c->family->log, RINGRED_LOG_INFO, "congestion control: %s inside a host, %s between hosts",
+           c->family->congestion.inside, c->family->congestion.outside);
     return 0;
 }
 
@@ -215,7 +224,7 @@ int rr_choose_streams(int hosts, int local)
 
 static int streams_between_hosts(const ringred_comm *c, const struct rr_boot *boot)
 {
-    int wish = (int)rr_setting(&c->settings, RR_SET_TCP_STREAMS), others = 0, local = 0;
+    int wish = (int)rr_setting(&c->family->settings, RR_SET_TCP_STREAMS), others = 0, local = 0;
     uint64_t net = rr_boot_net(boot, 0); /* the answer is the same on all ranks */
 
     for (int r = 0; r < c->ranks; r++) {
@@ -236,19 +245,19 @@ static int link_up(ringred_comm *c, struct rr_boot *boot, struct card *card, rin
     RR_TRY(congestion(c, boot, card, why));
     int streams = streams_between_hosts(c, boot);
     for (int r = 1; r < c->ranks; r++)
-        c->wired = c->wired || rr_boot_net(boot, r) != rr_boot_net(boot, 0);
+        c->family->wired = c->family->wired || rr_boot_net(boot, r) != rr_boot_net(boot, 0);
     uint8_t *want = rr_alloc(n, 1);
     int *fd = rr_alloc(n * (size_t)streams, sizeof *fd), rc = RINGRED_ENOMEM;
 
     if (want && fd) {
         for (int r = 0; r < c->ranks; r++) {
             bool near = rr_boot_net(boot, r) == rr_boot_net(boot, c->rank);
-            want[r] = r == c->rank ? 0 : near && !rr_setting(&c->settings, RR_SET_TCP_STREAMS) ? 1 : (uint8_t)streams;
+            want[r] = r == c->rank ? 0 : near && !rr_setting(&c->family->settings, RR_SET_TCP_STREAMS) ? 1 : (uint8_t)streams;
         }
         rc = rr_boot_wire(boot, want, streams, fd, why);
         if (rc == 0)
-            rc = rr_tcp_open(c->ranks, c->rank, fd, streams, &c->congestion, &c->settings, &c->log,
-                             &c->engine.links, why);
+            rc = rr_tcp_open(c->ranks, c->rank, fd, streams, &c->family->congestion, &c->family->settings, &c->family->log,
+                             &c->family->links, why);
     } else {
         rr_fail(why, rc, -1, 0, "no memory for %d links", c->ranks);
     }
@@ -259,50 +268,53 @@ static int link_up(ringred_comm *c, struct rr_boot *boot, struct card *card, rin
 
 static int make_engine(ringred_comm *c, ringred_error *why)
 {
+    struct rr_family *f = c->family;
     struct rr_engine *e = &c->engine;
-    size_t n = (size_t)c->ranks;
+    struct rr_area *area;
 
     e->rank = c->rank;
     e->ranks = c->ranks;
-    e->polls = c->crowded ? 1 : 100;
+    e->polls = f->crowded ? 1 : 100;
     e->step = rr_step_run;
-    e->scratch_bytes = e->links ? RR_SCRATCH_BYTES : RR_LINE;
-    e->scratch = rr_alloc_aligned(4096, e->scratch_bytes);
-    e->done = rr_alloc(e->most_steps, sizeof *e->done);
-    e->bases = rr_alloc(n, sizeof *e->bases);
-    e->send = rr_alloc(n, sizeof *e->send);
-    e->recv = rr_alloc(n, sizeof *e->recv);
-    c->gone = rr_alloc(n, 1);
-    if (!e->scratch || !e->done || !e->bases || !e->send || !e->recv || !c->gone)
+    RR_TRY(rr_area_add(f, &area, why));
+    rr_area_bind(c, area);
+    c->gone = rr_alloc((size_t)c->ranks, 1);
+    f->gone = rr_alloc((size_t)c->ranks, 1);
+    c->request = rr_alloc(RR_REQUESTS, sizeof *c->request);
+    if (!c->gone || !f->gone || !c->request)
         return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory for the engine");
-    c->epoll = rr_fd_own(epoll_create1(EPOLL_CLOEXEC));
-    c->wake = rr_fd_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    f->epoll = rr_fd_own(epoll_create1(EPOLL_CLOEXEC));
+    f->wake = rr_fd_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     struct epoll_event event = { .events = EPOLLIN | EPOLLET };
-    if (c->epoll < 0 || c->wake < 0 || epoll_ctl(c->epoll, EPOLL_CTL_ADD, c->wake, &event))
+    if (f->epoll < 0 || f->wake < 0 || epoll_ctl(f->epoll, EPOLL_CTL_ADD, f->wake, &event))
         return rr_fail(why, RINGRED_ELIMIT, -1, errno, "cannot make an epoll set");
-    RR_TRY(rr_faulty_wrap(c->ranks, c->rank, &c->settings, &e->links, e->shared, why));
-    RR_TRY(rr_trace_open(e, rr_setting_text(&c->settings, RR_SET_TRACE), why));
-    if (e->shared)
-        RR_TRY(rr_shared_watch(e->shared, c->epoll, why));
-    if (e->links)
-        RR_TRY(e->links->ops->watch(e->links, c->epoll, why));
+    RR_TRY(rr_faulty_wrap(c->ranks, c->rank, &f->settings, &f->links, f->shared, why));
+    e->links = f->links;
+    RR_TRY(rr_trace_open(e, rr_setting_text(&f->settings, RR_SET_TRACE), c->plans->most_steps, why));
+    if (f->shared)
+        RR_TRY(rr_shared_watch(f->shared, f->epoll, why));
+    if (f->links)
+        RR_TRY(f->links->ops->watch(f->links, f->epoll, why));
     return 0;
 }
 
 static int make_ready(ringred_comm *c, ringred_error *why)
 {
-    int64_t spin = rr_setting(&c->settings, RR_SET_SPIN);
+    struct rr_family *f = c->family;
+    int64_t spin = rr_setting(&f->settings, RR_SET_SPIN);
 
-    RR_TRY(rr_plans_init(c, why));
+    c->plans = rr_plans_new(c, why);
+    if (!c->plans)
+        return why->code;
     RR_TRY(make_engine(c, why));
     rr_choose_init(c);
-    c->spin_ns = spin >= 0 ? spin * 1000 : c->crowded ? CROWDED_SPIN_NS : SPIN_NS;
+    f->spin_ns = spin >= 0 ? spin * 1000 : f->crowded ? CROWDED_SPIN_NS : SPIN_NS;
     return 0;
 }
 
 static int join(ringred_comm *c, struct rr_boot *boot, int64_t deadline, ringred_error *why)
 {
-    const char *transport = rr_setting_text(&c->settings, RR_SET_TRANSPORT);
+    const char *transport = rr_setting_text(&c->family->settings, RR_SET_TRANSPORT);
     struct card *card = rr_alloc((size_t)c->ranks, sizeof *card);
     int rc;
 
@@ -319,7 +331,7 @@ static int join(ringred_comm *c, struct rr_boot *boot, int64_t deadline, ringred
         rc = rr_fail(why, RINGRED_EUNSUPPORTED, -1, 0,
                      "transport=shm, but the %d ranks are on %d hosts: use auto or tcp", c->ranks,
                      c->layout.hosts);
-    if (rc == 0 && hosts_fit(c))
+    if (rc == 0 && rr_layout_shares(&c->layout))
         rc = share(c, boot, deadline, card, why);
     else if (rc == 0 && c->layout.hosts < c->ranks) {
         rr_free(c->host);
@@ -340,36 +352,39 @@ static int join(ringred_comm *c, struct rr_boot *boot, int64_t deadline, ringred
 
 /* ---- the communicator ---- */
 
-static int configure(ringred_comm *c, const ringred_config *config, struct rr_launch *launch,
+static int configure(struct rr_family *f, const ringred_config *config, struct rr_launch *launch,
                      ringred_error *why)
 {
-    RR_TRY(rr_settings_load(&c->settings, config->settings, why));
-    RR_TRY(rr_choose_check(&c->settings, why));
-    c->log = (struct rr_log){ (int)rr_setting(&c->settings, RR_SET_LOG), config->log,
+    RR_TRY(rr_settings_load(&f->settings, config->settings, why));
+    RR_TRY(rr_choose_check(&f->settings, why));
+    f->log = (struct rr_log){ (int)rr_setting(&f->settings, RR_SET_LOG), config->log,
                               config->log_context, -1 };
-    if (config->log && c->log.level == RINGRED_LOG_NONE)
-        c->log.level = RINGRED_LOG_INFO;
-    RR_TRY(rr_launch_find(config, &c->settings, launch, why));
-    c->rank = c->log.rank = launch->rank;
-    c->ranks = launch->size;
-    if (c->ranks > RR_REDUCE_SOURCES)
+    if (config->log && f->log.level == RINGRED_LOG_NONE)
+        f->log.level = RINGRED_LOG_INFO;
+    RR_TRY(rr_launch_find(config, &f->settings, launch, why));
+    f->rank = f->log.rank = launch->rank;
+    f->ranks = launch->size;
+    if (f->ranks > RR_REDUCE_SOURCES)
         return rr_fail(why, RINGRED_EUNSUPPORTED, -1, 0,
                        "this release makes communicators of up to %d ranks, not of %d",
-                       RR_REDUCE_SOURCES, c->ranks);
+                       RR_REDUCE_SOURCES, f->ranks);
     return 0;
 }
 
 static int open_all(ringred_comm *c, const ringred_config *config, ringred_error *why)
 {
+    struct rr_family *f = c->family;
     struct rr_launch launch;
     struct rr_boot *boot = NULL;
 
-    RR_TRY(configure(c, config, &launch, why));
+    RR_TRY(configure(f, config, &launch, why));
+    c->rank = f->rank;
+    c->ranks = f->ranks;
     int64_t timeout = config->timeout_ns ? config->timeout_ns
-                                         : rr_setting(&c->settings, RR_SET_INIT_TIMEOUT);
+                                         : rr_setting(&f->settings, RR_SET_INIT_TIMEOUT);
     int64_t deadline = rr_deadline(timeout);
-    (void)rr_comm_set(c, RR_COMM_WIRING);
-    int rc = rr_boot_open(&launch, &c->settings, &c->log, deadline, &boot, why);
+    (void)rr_family_set(f, RR_COMM_WIRING);
+    int rc = rr_boot_open(&launch, &f->settings, &f->log, deadline, &boot, why);
     if (rc == 0) {
         rc = join(c, boot, deadline, why);
         if (rc < 0)
@@ -379,64 +394,133 @@ static int open_all(ringred_comm *c, const ringred_config *config, ringred_error
     return rc;
 }
 
-/* Works on half-made communicators. */
-static int free_all(ringred_comm *c)
+static void first_free(ringred_comm *c)
 {
-    struct rr_engine *e = &c->engine;
-    int64_t linger = rr_setting(&c->settings, RR_SET_LINGER);
-    int rc = 0;
-
-    if (e->links)
-        rc = e->links->ops->close(e->links, c->sequence, rr_deadline(linger));
-    rr_shared_close(e->shared, c->sequence);
-    rr_plans_done(c);
-    rr_trace_close(e);
-    rr_fd_close(c->epoll);
-    rr_fd_close(c->wake);
-    rr_free(e->scratch);
-    rr_free(e->done);
-    rr_free(e->bases);
-    rr_free(e->send);
-    rr_free(e->recv);
+    for (int i = 0; c->request && i < RR_REQUESTS; i++)
+        rr_free(c->request[i].room);
+    rr_trace_close(&c->engine);
+    rr_plans_free(c->plans);
+    rr_free(c->request);
     rr_free(c->gone);
     rr_free(c->host);
-    pthread_cond_destroy(&c->changed);
-    pthread_mutex_destroy(&c->lock);
     rr_free(c);
+}
+
+int rr_family_free(struct rr_family *f)
+{
+    int64_t linger = rr_setting(&f->settings, RR_SET_LINGER);
+    uint64_t last = f->first ? f->first->sequence : 0;
+    int rc = 0;
+
+    if (f->links)
+        rc = f->links->ops->close(f->links, last, rr_deadline(linger));
+    rr_shared_close(f->shared, last);
+    if (f->first)
+        first_free(f->first);
+    rr_areas_free(f);
+    while (f->plans) {
+        struct rr_plans *p = f->plans;
+        f->plans = p->next;
+        rr_plans_free(p);
+    }
+    while (f->chunks) {
+        struct rr_chunk *chunk = f->chunks;
+        f->chunks = chunk->next;
+        for (int i = 0; i < RR_REQUESTS; i++)
+            rr_free(chunk->request[i].room);
+        rr_free(chunk);
+    }
+    rr_free(f->host);
+    rr_fd_close(f->epoll);
+    rr_fd_close(f->wake);
+    rr_free(f->gone);
+    pthread_cond_destroy(&f->changed);
+    pthread_mutex_destroy(&f->lock);
+    pthread_mutex_destroy(&f->pool);
+    rr_free(f);
     return rc;
+}
+
+static struct rr_family *family_new(void)
+{
+    struct rr_family *f = rr_alloc(1, sizeof *f);
+    pthread_condattr_t monotonic;
+
+    if (!f)
+        return NULL;
+    pthread_mutex_init(&f->lock, NULL);
+    pthread_mutex_init(&f->pool, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&f->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    f->epoll = f->wake = -1;
+    f->forks = rr_forks();
+    f->handles = 1;
+    f->first = f->running = rr_alloc(1, sizeof *f->first);
+    if (f->first) {
+        f->first->family = f;
+        return f;
+    }
+    (void)rr_family_free(f);
+    return NULL;
 }
 
 int rr_comm_open(const ringred_config *config, ringred_comm **comm, ringred_error *why)
 {
-    ringred_comm *c = rr_alloc(1, sizeof *c);
+    struct rr_family *f = family_new();
 
-    if (!c)
+    if (!f)
         return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory for a communicator");
-    pthread_mutex_init(&c->lock, NULL);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&c->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
-    c->epoll = c->wake = -1;
-    c->forks = rr_forks();
-    int rc = open_all(c, config, why);
+    int rc = open_all(f->first, config, why);
     if (rc < 0) {
-        (void)free_all(c); /* what failed is in *why */
+        (void)rr_family_free(f); /* what failed is in *why */
         return rc;
     }
-    (void)rr_comm_set(c, RR_COMM_READY);
-    *comm = c;
+    (void)rr_family_set(f, RR_COMM_READY);
+    *comm = f->first;
     return 0;
+}
+
+/* What is in flight on a communicator that others outlive must end first: half of it may be on the links. */
+static void finish(ringred_comm *c)
+{
+    struct rr_family *f = c->family;
+    int64_t deadline = rr_deadline(rr_setting(&f->settings, RR_SET_LINGER));
+    ringred_error why;
+
+    while (atomic_load(&c->tail) != atomic_load(&c->head) && atomic_load(&f->state) == RR_COMM_READY) {
+        (void)rr_family_poll(f);
+        if (rr_now_ns() < deadline)
+            continue;
+        rr_fail(&why, RINGRED_EABORTED, f->rank, 0,
+                "rank %d destroyed a communicator in the middle of an operation, and others share its links", f->rank);
+        (void)rr_family_abort(f, &why);
+    }
 }
 
 int rr_comm_close(ringred_comm *c)
 {
-    int rc = c->fault.code;
+    struct rr_family *f = c->family;
+    int rc = f->fault.code;
 
-    if (c->forks != rr_forks())
+    if (f->forks != rr_forks())
         return RINGRED_EFORKED; /* the parent's: left alone */
-    (void)rr_comm_set(c, RR_COMM_CLOSED);
-    int undelivered = free_all(c);
+    pthread_mutex_lock(&f->pool);
+    bool alone = f->handles == 1;
+    pthread_mutex_unlock(&f->pool);
+    if (!alone) {
+        finish(c);
+        rc = rc ? rc : f->fault.code;
+    }
+    if (!alone || c != f->first)
+        rr_comm_drop(c);
+    pthread_mutex_lock(&f->pool);
+    bool last = --f->handles == 0;
+    pthread_mutex_unlock(&f->pool);
+    if (!last)
+        return rc; /* the family may be gone: another thread may have destroyed the last one */
+    (void)rr_family_set(f, RR_COMM_CLOSED);
+    int undelivered = rr_family_free(f);
     return rc ? rc : undelivered;
 }

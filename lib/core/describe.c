@@ -52,8 +52,8 @@ int64_t rr_comm_describe(ringred_comm *c, const char *collective, uint64_t bytes
     rr_text_add(&t, "{\"rank\":%d,\"size\":%d,\"local_rank\":%d,\"local_size\":%d,\"hosts\":%d,",
                 c->rank, c->ranks, c->local_rank, c->local_ranks, c->layout.hosts);
     rr_text_add(&t, "\"crowded\":%s,\"kernels\":\"%s\",\"numerics\":\"%s\",\"transports\":[",
-                c->crowded ? "true" : "false", rr_reduce_name(),
-                rr_setting_text(&c->settings, RR_SET_NUMERICS));
+                c->family->crowded ? "true" : "false", rr_reduce_name(),
+                rr_setting_text(&c->family->settings, RR_SET_NUMERICS));
     if (c->engine.shared)
         rr_text_add(&t, "{\"name\":\"shm\",\"ranks\":%d,\"stage\":%zu,\"heap\":%zu}%s",
                     c->engine.shared->locals, c->engine.shared->stage_bytes,

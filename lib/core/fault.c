@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a communicator breaks: once, by the first failure that is found here or on this host; then every
+/* How a family of communicators breaks: once, by the first failure that is found here or on this host; then every
  * call, pending or later, returns that status, and the peers are told. */
 #include "core/core.h"
 
@@ -18,74 +18,74 @@ static const struct state_row {
 };
 
 /* The state before; -1: not a legal step. */
-static int set(ringred_comm *c, enum rr_comm_state to)
+static int set(struct rr_family *f, enum rr_comm_state to)
 {
-    int from = atomic_load(&c->state);
+    int from = atomic_load(&f->state);
 
     do {
         if (!(states[from].next & 1u << to))
             return -1;
-    } while (!atomic_compare_exchange_weak(&c->state, &from, to));
+    } while (!atomic_compare_exchange_weak(&f->state, &from, to));
     return from;
 }
 
-static bool log_step(const ringred_comm *c, int from, enum rr_comm_state to)
+static bool log_step(const struct rr_family *f, int from, enum rr_comm_state to)
 {
     if (from >= 0)
-        rr_log(&c->log, RINGRED_LOG_TRACE, "communicator: %s -> %s", states[from].name, states[to].name);
+        rr_log(&f->log, RINGRED_LOG_TRACE, "communicator: %s -> %s", states[from].name, states[to].name);
     return from >= 0;
 }
 
-bool rr_comm_set(ringred_comm *c, enum rr_comm_state to)
+bool rr_family_set(struct rr_family *f, enum rr_comm_state to)
 {
-    return log_step(c, set(c, to), to);
+    return log_step(f, set(f, to), to);
 }
 
-int rr_comm_status(ringred_comm *c)
+int rr_family_status(struct rr_family *f)
 {
-    pthread_mutex_lock(&c->lock);
-    int code = c->fault.code;
-    pthread_mutex_unlock(&c->lock);
+    pthread_mutex_lock(&f->lock);
+    int code = f->fault.code;
+    pthread_mutex_unlock(&f->lock);
     return code ? code : RINGRED_EINVAL;
 }
 
-int rr_comm_break(ringred_comm *c, const ringred_error *why)
+int rr_family_break(struct rr_family *f, const ringred_error *why)
 {
     const uint64_t one = 1;
     ringred_error first = *why;
     int from = -1;
 
-    pthread_mutex_lock(&c->lock);
-    bool is_first = !c->fault.code;
+    pthread_mutex_lock(&f->lock);
+    bool is_first = !f->fault.code;
     if (is_first) {
-        if (c->engine.shared)
-            (void)rr_shared_judge(c->engine.shared, &first); /* then the host's verdict is ours */
+        if (f->shared)
+            (void)rr_shared_judge(f->shared, &first); /* then the host's verdict is ours */
         snprintf(first.transport, sizeof first.transport, "%s",
-                 c->all_local ? "shm" : c->engine.shared ? "shm+tcp" : "tcp");
-        c->fault = first;
-        from = set(c, RR_COMM_BROKEN);
+                 f->first && f->first->all_local ? "shm" : f->shared ? "shm+tcp" : "tcp");
+        f->fault = first;
+        from = set(f, RR_COMM_BROKEN);
     }
-    int code = c->fault.code;
-    pthread_cond_broadcast(&c->changed);
-    pthread_mutex_unlock(&c->lock);
-    ssize_t ignored = write(c->wake, &one, sizeof one);
+    int code = f->fault.code;
+    pthread_cond_broadcast(&f->changed);
+    pthread_mutex_unlock(&f->lock);
+    ssize_t ignored = write(f->wake, &one, sizeof one);
     (void)ignored; /* it can only be full, and then it wakes */
     if (is_first) { /* the log may call back: no lock is held */
-        rr_log(&c->log, RINGRED_LOG_ERROR, "%s", first.text);
-        (void)log_step(c, from, RR_COMM_BROKEN);
+        rr_log(&f->log, RINGRED_LOG_ERROR, "%s", first.text);
+        (void)log_step(f, from, RR_COMM_BROKEN);
     }
     return code;
 }
 
-void rr_comm_tell(ringred_comm *c)
+void rr_family_tell(struct rr_family *f)
 {
-    struct rr_transport *links = c->engine.links;
+    struct rr_transport *links = f->links;
 
-    if (links && !atomic_load(&c->told))
-        links->ops->tell(links, &c->fault);
+    if (links && !atomic_load(&f->told))
+        links->ops->tell(links, &f->fault);
     else if (links)
         links->ops->flush(links); /* what a peer had no room for */
-    atomic_store(&c->told, true);
+    atomic_store(&f->told, true);
 }
 
 int rr_comm_refuse(ringred_comm *c, int code, const char *format, ...)
@@ -96,8 +96,8 @@ int rr_comm_refuse(ringred_comm *c, int code, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    pthread_mutex_lock(&c->lock);
+    pthread_mutex_lock(&c->family->lock);
     rr_fail(&c->refused, code, -1, 0, "%s", text);
-    pthread_mutex_unlock(&c->lock);
+    pthread_mutex_unlock(&c->family->lock);
     return code;
 }

@@ -7,38 +7,39 @@
 #include <sched.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* ---- progress ---- */
 
-static bool own(ringred_comm *c)
+static bool own(struct rr_family *f)
 {
-    return atomic_exchange_explicit(&c->owned, 1, memory_order_acquire) == 0;
+    return atomic_exchange_explicit(&f->owned, 1, memory_order_acquire) == 0;
 }
 
-static void wake_waiters(ringred_comm *c)
+static void wake_waiters(struct rr_family *f)
 {
-    pthread_mutex_lock(&c->lock);
-    pthread_cond_broadcast(&c->changed);
-    pthread_mutex_unlock(&c->lock);
+    pthread_mutex_lock(&f->lock);
+    pthread_cond_broadcast(&f->changed);
+    pthread_mutex_unlock(&f->lock);
 }
 
-static void release(ringred_comm *c)
+static void release(struct rr_family *f)
 {
-    atomic_exchange(&c->owned, 0); /* a full fence: a waiter counts itself, then looks at owned */
-    if (RR_UNLIKELY(atomic_load(&c->waiters) != 0))
-        wake_waiters(c);
+    atomic_exchange(&f->owned, 0); /* a full fence: a waiter counts itself, then looks at owned */
+    if (RR_UNLIKELY(atomic_load(&f->waiters) != 0))
+        wake_waiters(f);
 }
 
-/* Gives progress up. Telling the peers that the communicator is broken reads the buffers of requests in
+/* Gives progress up. Telling the peers that the family is broken reads the buffers of requests in
  * flight, so it comes first: whoever owns progress after us may give its request back. Who broke it
  * after that look could not tell, so look again. */
-static void disown(ringred_comm *c)
+static void disown(struct rr_family *f)
 {
     do {
-        if (RR_UNLIKELY(atomic_load(&c->state) != RR_COMM_READY))
-            rr_comm_tell(c);
-        release(c);
-    } while (RR_UNLIKELY(atomic_load(&c->state) != RR_COMM_READY && !atomic_load(&c->told)) && own(c));
+        if (RR_UNLIKELY(atomic_load(&f->state) != RR_COMM_READY))
+            rr_family_tell(f);
+        release(f);
+    } while (RR_UNLIKELY(atomic_load(&f->state) != RR_COMM_READY && !atomic_load(&f->told)) && own(f));
 }
 
 static struct ringred_request *at_head(ringred_comm *c)
@@ -50,10 +51,12 @@ static struct ringred_request *at_head(ringred_comm *c)
     return c->queue[head % RR_REQUESTS];
 }
 
-static void end_head(ringred_comm *c, struct ringred_request *q, int status)
+static void end_head(ringred_comm *c, struct ringred_request *q)
 {
     rr_trace_end(&c->engine, &q->run);
-    q->status = status;
+    if (c->engine.shared)
+        rr_shared_ended(c->engine.shared, q->run.ask.sequence);
+    q->status = 0;
     c->active = false;
     atomic_fetch_add_explicit(&c->head, 1, memory_order_release);
     atomic_store_explicit(&q->state, RR_REQUEST_DONE, memory_order_release);
@@ -84,6 +87,93 @@ static int begin(ringred_comm *c, struct ringred_request *q, ringred_error *why)
     return 0;
 }
 
+static void run_errand(struct rr_family *f)
+{
+    struct rr_errand *e = f->errands;
+
+    f->errands = e->next;
+    e->rc = e->run(f, e->with);
+    e->done = true; /* guarded by pool */
+    wake_waiters(f);
+}
+
+/* Communicators that have got something to do run from now on. */
+static void take_comers(struct rr_family *f)
+{
+    pthread_mutex_lock(&f->pool);
+    while (f->errands)
+        run_errand(f);
+    while (f->incoming) {
+        ringred_comm *c = f->incoming;
+        f->incoming = c->next;
+        c->next = f->first->next;
+        f->first->next = c;
+    }
+    atomic_store_explicit(&f->comers, 0, memory_order_relaxed);
+    pthread_mutex_unlock(&f->pool);
+}
+
+/* A communicator that has nothing to do gives its area back and leaves the list. */
+static bool retire(ringred_comm **at)
+{
+    ringred_comm *c = *at;
+
+    pthread_mutex_lock(&c->family->pool);
+    bool idle = !at_head(c);
+    if (idle) {
+        c->area->taken = false;
+        c->area = NULL;
+        if (c->engine.shared)
+            rr_shared_idle(c->engine.shared);
+        *at = c->next;
+    }
+    pthread_mutex_unlock(&c->family->pool);
+    return idle;
+}
+
+/* A run is touched only after a look at the state, so that nobody touches one once the family is broken and
+ * progress has changed hands. */
+static int advance(ringred_comm *c, struct ringred_request *q, const struct rr_waiter *w, bool *moved,
+                   ringred_error *why)
+{
+    bool now = false;
+    int rc = c->active ? 0 : begin(c, q, why);
+
+    if (rc == 0)
+        rc = rr_run_advance(&c->engine, &q->run, &now, why);
+    *moved = *moved || now;
+    if (rc)
+        return rc;
+    end_head(c, q);
+    *moved = true;
+    /* whoever waits for it need not sleep until we leave; adding nothing is a fence */
+    if (q != w->until && w->stays && atomic_fetch_add(&c->family->waiters, 0) != 0)
+        wake_waiters(c->family);
+    return 0;
+}
+
+int rr_progress(struct rr_family *f, const struct rr_waiter *w, bool *moved, ringred_error *why)
+{
+    bool busy = false;
+
+    *moved = false;
+    if (RR_UNLIKELY(atomic_load_explicit(&f->comers, memory_order_acquire) != 0))
+        take_comers(f);
+    for (ringred_comm **at = &f->running; *at;) {
+        ringred_comm *c = *at;
+        struct ringred_request *q = at_head(c);
+        if (q) {
+            int rc = advance(c, q, w, moved, why);
+            if (rc < 0 || (rc == 0 && q == w->until))
+                return rc;
+            busy = true;
+        }
+        if (c == f->first || at_head(c) || !retire(at))
+            at = &c->next;
+    }
+    return busy ? RINGRED_PENDING : 0;
+}
+
 #define MOVES 16 /* sweeps that moved something between two looks at the time limit */
 
 static bool is_over(int64_t deadline_ns)
@@ -91,43 +181,32 @@ static bool is_over(int64_t deadline_ns)
     return deadline_ns != INT64_MAX && (deadline_ns == 0 || rr_now_ns() >= deadline_ns);
 }
 
-/* With progress owned: runs until `until` has ended, nothing more can be done at once (deadline 0), or
- * the deadline is over. A run is touched only after a look at the state, so that nobody touches one
- * once the communicator is broken and progress has changed hands. */
-static int drive(ringred_comm *c, const struct ringred_request *until, int64_t deadline_ns)
+/* With progress owned: runs until `until` has ended (NULL: everything has), nothing more can be done at once
+ * (deadline 0), or the deadline is over. */
+static int drive(struct rr_family *f, const struct ringred_request *until, int64_t deadline_ns)
 {
-    struct rr_waiter w = { 0 };
+    struct rr_waiter w = { .until = until, .stays = deadline_ns != 0 };
     ringred_error why;
-    struct ringred_request *q;
     uint32_t moves = 0;
 
-    while ((q = at_head(c)) != NULL) {
-        bool moved = false;
-        if (RR_UNLIKELY(atomic_load_explicit(&c->state, memory_order_relaxed) != RR_COMM_READY))
-            break;
-        int rc = c->active ? 0 : begin(c, q, &why);
-        if (rc == 0)
-            rc = rr_run_advance(&c->engine, &q->run, &moved, &why);
+    while (RR_LIKELY(atomic_load_explicit(&f->state, memory_order_relaxed) == RR_COMM_READY)) {
+        bool moved;
+        int rc = rr_progress(f, &w, &moved, &why);
         if (rc == RINGRED_PENDING && !moved) {
-            rc = deadline_ns ? rr_wait_turn(c, &w, &q->run, deadline_ns, &why)
-                             : rr_wait_poll(c, &q->run, &why);
+            rc = deadline_ns ? rr_wait_turn(f, &w, deadline_ns, &why) : rr_wait_poll(f, &why);
             if (rc == RR_WAIT_OVER || (rc == RINGRED_PENDING && !deadline_ns))
                 return rc;
-        } else if (moved) {
-            rr_wait_ended(c, &w);
-            if (++moves % MOVES == 0 && rc == RINGRED_PENDING && is_over(deadline_ns))
+        } else if (rc == RINGRED_PENDING) {
+            rr_wait_ended(f, &w);
+            if (++moves % MOVES == 0 && is_over(deadline_ns))
                 return deadline_ns ? RR_WAIT_OVER : RINGRED_PENDING;
         }
         if (rc == 0) {
-            end_head(c, q, 0);
-            rr_wait_ended(c, &w);
-            if (q == until)
-                return 0;
-            /* whoever waits for it need not sleep until we leave; adding nothing is a fence */
-            if (deadline_ns != 0 && atomic_fetch_add(&c->waiters, 0) != 0)
-                wake_waiters(c);
-        } else if (rc < 0) {
-            (void)rr_comm_break(c, &why); /* every request reads what counts from the communicator */
+            rr_wait_ended(f, &w);
+            return 0;
+        }
+        if (rc < 0) {
+            (void)rr_family_break(f, &why); /* every request reads what counts from the family */
             break;
         }
     }
@@ -136,14 +215,44 @@ static int drive(ringred_comm *c, const struct ringred_request *until, int64_t d
 
 /* ---- starting ---- */
 
+/* NULL: too many are in flight, or no memory for more. Of other communicators than the first: with pool taken. */
 static struct ringred_request *take_request(ringred_comm *c)
 {
-    for (int i = 0; i < RR_REQUESTS; i++) {
-        struct ringred_request *q = &c->request[i];
-        if (atomic_load_explicit(&q->state, memory_order_acquire) == RR_REQUEST_FREE)
-            return q;
+    struct rr_family *f = c->family;
+
+    for (int i = 0; c->request && i < RR_REQUESTS; i++)
+        if (atomic_load_explicit(&c->request[i].state, memory_order_acquire) == RR_REQUEST_FREE)
+            return &c->request[i];
+    if (c->request || atomic_load(&c->tail) - atomic_load(&c->head) >= RR_REQUESTS)
+        return NULL;
+    if (!f->spare) {
+        struct rr_chunk *chunk = rr_alloc(1, sizeof *chunk);
+        if (!chunk)
+            return NULL;
+        chunk->next = f->chunks;
+        f->chunks = chunk;
+        for (int i = 0; i < RR_REQUESTS; i++) {
+            chunk->request[i].next = f->spare;
+            f->spare = &chunk->request[i];
+        }
     }
-    return NULL;
+    return f->spare;
+}
+
+static int give_back(ringred_request *q, int status)
+{
+    ringred_comm *c = q->comm;
+
+    if (c->request) {
+        atomic_store_explicit(&q->state, RR_REQUEST_FREE, memory_order_release);
+        return status;
+    }
+    pthread_mutex_lock(&c->family->pool);
+    atomic_store_explicit(&q->state, RR_REQUEST_FREE, memory_order_release);
+    q->next = c->family->spare;
+    c->family->spare = q;
+    pthread_mutex_unlock(&c->family->pool);
+    return status;
 }
 
 /* Fails where a plan has to be made and cannot be. */
@@ -156,7 +265,7 @@ static int choose(ringred_comm *c, const struct rr_call *call, struct rr_run *r,
     struct rr_choice *choice = rr_plan_get(c, rr_choose_algo(c, call), call->root, why);
     if (!choice)
         return why->code;
-    r->program = &choice->program;
+    r->program = choice->program[c->area->number];
     r->segment = rr_choose_segment(choice, c, call);
     return r->segment ? 0
                       : rr_fail(why, RINGRED_ELIMIT, -1, 0,
@@ -190,16 +299,16 @@ static const size_t *copy_places(const size_t *at, const size_t *count, size_t *
 static int bind_ragged(ringred_comm *c, const struct rr_call *call, struct ringred_request *q)
 {
     const struct rr_ragged *from = call->ragged;
-    size_t n = (size_t)c->ranks, slot = (size_t)(q - c->request);
+    size_t n = (size_t)c->ranks;
 
     q->run.ragged = NULL;
     if (!from)
         return 0;
-    if (!c->ragged_room)
-        c->ragged_room = rr_alloc(RR_REQUESTS * 4 * n, sizeof *c->ragged_room);
-    if (!c->ragged_room)
+    if (!q->room)
+        q->room = rr_alloc(4 * (size_t)c->family->ranks, sizeof *q->room);
+    if (!q->room)
         return rr_comm_refuse(c, RINGRED_ENOMEM, "no memory for the counts of %d ranks", c->ranks);
-    size_t *room = c->ragged_room + slot * 4 * n;
+    size_t *room = q->room;
     q->ragged = *from;
     q->ragged.in_count = copy_counts(from->in_count, room, c->ranks);
     q->ragged.in_at = copy_places(from->in_at, from->in_count, room + n, c->ranks);
@@ -243,8 +352,8 @@ static void bind_run(ringred_comm *c, const struct rr_call *call, struct rr_run 
 {
     bool reduces = rr_is_reduction(call->what), average = call->op == RINGRED_AVG;
 
-    r->in = call->in ? call->in : c->engine.scratch; /* nothing to read or write: any place will do */
-    r->out = call->out ? call->out : c->engine.scratch;
+    r->in = call->in ? call->in : c->area->scratch; /* nothing to read or write: any place will do */
+    r->out = call->out ? call->out : c->area->scratch;
     r->count = call->count;
     r->type = call->type;
     r->op = average ? RINGRED_SUM : call->op;
@@ -264,7 +373,7 @@ static void bind_run(ringred_comm *c, const struct rr_call *call, struct rr_run 
         ask_for_counts(&r->ask, call, c->ranks);
 }
 
-/* With starting taken. */
+/* With starting taken, and the pool lock unless it is the first communicator. */
 static int enqueue(ringred_comm *c, const struct rr_call *call, struct ringred_request **request)
 {
     struct ringred_request *q = take_request(c);
@@ -276,9 +385,9 @@ static int enqueue(ringred_comm *c, const struct rr_call *call, struct ringred_r
     int rc = choose(c, call, &q->run, &why);
     if (RR_UNLIKELY(rc < 0))
         return rr_comm_refuse(c, rc, "%s", why.text);
+    q->comm = c;
     RR_TRY(bind_ragged(c, call, q));
     uint32_t tail = atomic_load_explicit(&c->tail, memory_order_relaxed);
-    q->comm = c;
     bind_run(c, call, &q->run);
     atomic_store_explicit(&q->state, RR_REQUEST_RUNNING, memory_order_relaxed);
     c->queue[tail % RR_REQUESTS] = q;
@@ -287,55 +396,132 @@ static int enqueue(ringred_comm *c, const struct rr_call *call, struct ringred_r
     return 0;
 }
 
+/* Another communicator than the first: what it works with is taken, and given back, under the pool lock. */
+static int enqueue_other(ringred_comm *c, const struct rr_call *call, struct ringred_request **request)
+{
+    struct rr_family *f = c->family;
+    struct rr_area *area;
+    ringred_error why;
+    int rc = 0;
+
+    pthread_mutex_lock(&f->pool);
+    bool comes = !c->area;
+    if (comes && (rc = rr_area_add(f, &area, &why)) < 0)
+        (void)rr_comm_refuse(c, rc, "%s", why.text);
+    if (rc == 0 && comes)
+        rr_area_bind(c, area);
+    if (rc == 0 && c->engine.shared && (rc = rr_shared_hold(c->engine.shared, &why)) < 0)
+        (void)rr_comm_refuse(c, rc, "%s", why.text);
+    if (rc == 0)
+        rc = enqueue(c, call, request);
+    if (rc == 0) {
+        f->spare = (*request)->next;
+    } else if (comes && c->area) {
+        c->area->taken = false;
+        c->area = NULL;
+        if (c->engine.shared)
+            rr_shared_idle(c->engine.shared);
+    }
+    if (rc == 0 && comes) {
+        c->next = f->incoming;
+        f->incoming = c;
+        atomic_store_explicit(&f->comers, 1, memory_order_release);
+    }
+    pthread_mutex_unlock(&f->pool);
+    return rc;
+}
+
 static int start(ringred_comm *c, const struct rr_call *call, struct ringred_request **request)
 {
+    struct rr_family *f = c->family;
     int rc;
 
-    if (RR_UNLIKELY(c->forks != rr_forks()))
+    if (RR_UNLIKELY(f->forks != rr_forks()))
         return RINGRED_EFORKED;
-    if (RR_UNLIKELY(atomic_load_explicit(&c->state, memory_order_acquire) != RR_COMM_READY)) {
-        if (own(c))
-            disown(c); /* peers that had no room for our last words may have now */
-        return rr_comm_status(c);
+    if (RR_UNLIKELY(atomic_load_explicit(&f->state, memory_order_acquire) != RR_COMM_READY)) {
+        if (own(f))
+            disown(f); /* peers that had no room for our last words may have now */
+        return rr_family_status(f);
     }
     if (atomic_exchange_explicit(&c->starting, 1, memory_order_acquire))
         return RINGRED_EBUSY;
-    rc = enqueue(c, call, request);
+    rc = RR_LIKELY(c == f->first) ? enqueue(c, call, request) : enqueue_other(c, call, request);
     atomic_store_explicit(&c->starting, 0, memory_order_release);
     return rc;
+}
+
+/* Progress is another thread's: if it sleeps, it does not know of what has just been started. */
+static void wake_owner(struct rr_family *f)
+{
+    const uint64_t one = 1;
+
+    atomic_thread_fence(memory_order_seq_cst); /* it says that it sleeps, then looks for comers */
+    if (!atomic_load(&f->asleep))
+        return;
+    ssize_t ignored = write(f->wake, &one, sizeof one);
+    (void)ignored; /* it can only be full, and then it wakes */
+}
+
+static bool is_run(struct rr_family *f, struct rr_errand *e, bool own_it)
+{
+    pthread_mutex_lock(&f->pool);
+    bool done = e->done;
+    if (!done && own_it)
+        while (f->errands) /* those of others, too: they wait for whoever owns progress */
+            run_errand(f);
+    pthread_mutex_unlock(&f->pool);
+    return done || own_it;
+}
+
+int rr_family_do(struct rr_family *f, int (*run)(struct rr_family *family, void *with), void *with)
+{
+    struct rr_errand e = { run, with, 0, false, NULL };
+
+    pthread_mutex_lock(&f->pool);
+    e.next = f->errands;
+    f->errands = &e;
+    atomic_store_explicit(&f->comers, 1, memory_order_release);
+    pthread_mutex_unlock(&f->pool);
+    for (bool done = false; !done;) {
+        bool owns = own(f);
+        done = is_run(f, &e, owns);
+        if (owns)
+            disown(f);
+        if (!done) {
+            wake_owner(f);
+            sched_yield();
+        }
+    }
+    return e.rc;
 }
 
 int rr_comm_start(ringred_comm *c, const struct rr_call *call, ringred_request **request)
 {
     RR_TRY(start(c, call, request));
-    if (own(c)) { /* send off what can be sent now */
-        (void)drive(c, NULL, 0);
-        disown(c);
+    if (own(c->family)) { /* send off what can be sent now */
+        (void)drive(c->family, NULL, 0);
+        disown(c->family);
+    } else {
+        wake_owner(c->family);
     }
     return 0;
 }
 
 /* ---- waiting ---- */
 
-static void sleep_on_changed(ringred_comm *c, const ringred_request *q, int64_t deadline_ns)
+static void sleep_on_changed(struct rr_family *f, const ringred_request *q, int64_t deadline_ns)
 {
     struct timespec until;
     int64_t most = rr_now_ns() + RINGRED_SECOND; /* a bound, should a wake-up be lost */
 
     most = most < deadline_ns ? most : deadline_ns;
     until = (struct timespec){ most / RINGRED_SECOND, most % RINGRED_SECOND };
-    pthread_mutex_lock(&c->lock);
-    atomic_fetch_add(&c->waiters, 1);
-    if (atomic_load(&c->owned) && atomic_load(&q->state) == RR_REQUEST_RUNNING)
-        pthread_cond_timedwait(&c->changed, &c->lock, &until); /* of CLOCK_MONOTONIC */
-    atomic_fetch_sub(&c->waiters, 1);
-    pthread_mutex_unlock(&c->lock);
-}
-
-static int give_back(ringred_request *q, int status)
-{
-    atomic_store_explicit(&q->state, RR_REQUEST_FREE, memory_order_release);
-    return status;
+    pthread_mutex_lock(&f->lock);
+    atomic_fetch_add(&f->waiters, 1);
+    if (atomic_load(&f->owned) && atomic_load(&q->state) == RR_REQUEST_RUNNING)
+        pthread_cond_timedwait(&f->changed, &f->lock, &until); /* of CLOCK_MONOTONIC */
+    atomic_fetch_sub(&f->waiters, 1);
+    pthread_mutex_unlock(&f->lock);
 }
 
 static bool is_done(const ringred_request *q)
@@ -347,23 +533,24 @@ static bool is_done(const ringred_request *q)
  * thread may be inside its run, at work on the caller's buffers. */
 int rr_request_wait(ringred_request *q, int64_t timeout_ns)
 {
-    ringred_comm *c = q->comm;
+    struct rr_family *f = q->comm->family;
     int64_t deadline = timeout_ns == 0 ? 0 : rr_deadline(timeout_ns);
 
-    if (c->forks != rr_forks())
+    if (f->forks != rr_forks())
         return RINGRED_EFORKED;
     for (;;) {
         int rc = 0;
         if (is_done(q))
             return give_back(q, q->status);
-        if (own(c)) {
-            rc = drive(c, q, deadline);
-            bool broken = !is_done(q) && atomic_load(&c->state) != RR_COMM_READY;
-            disown(c);
+        if (own(f)) {
+            rc = drive(f, q, deadline);
+            bool broken = !is_done(q) && atomic_load(&f->state) != RR_COMM_READY;
+            disown(f);
             if (broken)
-                return give_back(q, rr_comm_status(c));
+                return give_back(q, rr_family_status(f));
         } else if (timeout_ns != 0) {
-            sleep_on_changed(c, q, deadline);
+            wake_owner(f);
+            sleep_on_changed(f, q, deadline);
         }
         if (is_done(q))
             return give_back(q, q->status);
@@ -376,41 +563,70 @@ int rr_request_wait(ringred_request *q, int64_t timeout_ns)
  * Another thread may own progress, for a request of its own; it leaves when the state is broken. */
 static int give_up(ringred_comm *c, ringred_request *q, const struct rr_call *call, int64_t timeout_ns)
 {
+    struct rr_family *f = c->family;
     ringred_error why;
-    bool owns = own(c);
+    bool owns = own(f);
     struct ringred_request *head = owns ? at_head(c) : NULL;
     int peer = head && c->active ? rr_run_waits_for(&c->engine, &head->run, NULL) : -1;
 
+    if (peer >= 0)
+        peer = rr_engine_member(&c->engine, peer);
     if (!is_done(q)) {
         rr_fail(&why, RINGRED_ETIMEOUT, peer, 0, "%s, operation %llu, did not end within %.3g s",
                 rr_collective_name(call->what), (unsigned long long)q->run.ask.sequence, (double)timeout_ns * 1e-9);
         if (peer >= 0)
             rr_fail(&why, why.code, peer, 0, "%s: waiting for rank %d", why.text, peer);
-        (void)rr_comm_break(c, &why); /* an earlier failure may be the one that counts */
+        (void)rr_family_break(f, &why); /* an earlier failure may be the one that counts */
     }
-    while (!owns && !(owns = own(c)))
+    while (!owns && !(owns = own(f)))
         sched_yield();
-    int rc = is_done(q) ? q->status : rr_comm_status(c);
-    disown(c);
+    int rc = is_done(q) ? q->status : rr_family_status(f);
+    disown(f);
     return give_back(q, rc);
 }
 
 int rr_comm_run(ringred_comm *c, const struct rr_call *call)
 {
     ringred_request *q;
-    int64_t timeout = rr_setting(&c->settings, RR_SET_TIMEOUT);
+    int64_t timeout = rr_setting(&c->family->settings, RR_SET_TIMEOUT);
 
     RR_TRY(start(c, call, &q));
     int rc = rr_request_wait(q, timeout == 0 ? 1 : timeout);
     return RR_LIKELY(rc != RINGRED_PENDING) ? rc : give_up(c, q, call, timeout);
 }
 
-int rr_comm_abort(ringred_comm *c, const ringred_error *why)
+int rr_family_abort(struct rr_family *f, const ringred_error *why)
 {
-    if (atomic_load(&c->state) != RR_COMM_READY)
-        return rr_comm_status(c);
-    (void)rr_comm_break(c, why);
-    if (own(c)) /* otherwise whoever owns progress wakes up, leaves and tells */
-        disown(c);
+    if (atomic_load(&f->state) != RR_COMM_READY)
+        return rr_family_status(f);
+    (void)rr_family_break(f, why);
+    if (own(f)) /* otherwise whoever owns progress wakes up, leaves and tells */
+        disown(f);
     return 0;
+}
+
+int rr_family_poll(struct rr_family *f)
+{
+    if (!own(f))
+        return sched_yield();
+    int rc = drive(f, NULL, rr_now_ns() + 1000000);
+    disown(f);
+    return rc;
+}
+
+void rr_requests_drop(ringred_comm *c)
+{
+    struct rr_family *f = c->family;
+
+    pthread_mutex_lock(&f->pool);
+    for (struct rr_chunk *chunk = f->chunks; chunk && !c->request; chunk = chunk->next)
+        for (int i = 0; i < RR_REQUESTS; i++) {
+            struct ringred_request *q = &chunk->request[i];
+            if (q->comm != c || atomic_load(&q->state) == RR_REQUEST_FREE)
+                continue;
+            atomic_store(&q->state, RR_REQUEST_FREE);
+            q->next = f->spare;
+            f->spare = q;
+        }
+    pthread_mutex_unlock(&f->pool);
 }

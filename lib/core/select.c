@@ -56,7 +56,7 @@ static size_t star_most(int ranks)
 
 static bool is_possible(const ringred_comm *c, enum rr_algo algo)
 {
-    return c->plan[algo][0] != NULL;
+    return c->plans->plan[algo][0] != NULL;
 }
 
 bool rr_is_narrow(int type)
@@ -91,7 +91,7 @@ static enum rr_algo allreduce_by_size(const ringred_comm *c, const struct rr_cal
         return bytes <= shm_oneshot_most(n) ? RR_ALGO_SHM_ONESHOT : RR_ALGO_SHM_TWOSHOT;
     if (is_possible(c, RR_ALGO_HIERARCHICAL) && takes_partial_sums(c, call, RR_ALGO_HIERARCHICAL))
         return RR_ALGO_HIERARCHICAL;
-    if (c->crowded_any && !c->wired && n > 2 && n <= 8 && bytes <= star_most(n))
+    if (c->family->crowded_any && !c->family->wired && n > 2 && n <= 8 && bytes <= star_most(n))
         return RR_ALGO_STAR;
     if (bytes <= link_oneshot_most(n))
         return RR_ALGO_ONESHOT;
@@ -135,7 +135,7 @@ static enum rr_algo linked_by_size(const ringred_comm *c, enum rr_collective wha
     case RR_REDUCE:
         return small ? RR_ALGO_REDUCE : RR_ALGO_REDUCE_TWOSHOT;
     case RR_ALLGATHER:
-        if (c->crowded_any && !c->wired && c->ranks > 2 && c->ranks <= 8 && bytes <= CROWDED_BRUCK_MOST)
+        if (c->family->crowded_any && !c->family->wired && c->ranks > 2 && c->ranks <= 8 && bytes <= CROWDED_BRUCK_MOST)
             return bytes <= CROWDED_STAR_MOST ? RR_ALGO_STAR_ALLGATHER : RR_ALGO_BRUCK_ALLGATHER;
         return bruck ? RR_ALGO_BRUCK_ALLGATHER : RR_ALGO_ALLGATHER;
     case RR_GATHER:
@@ -235,8 +235,8 @@ static bool is_wished(const struct rr_settings *settings, const char *wish)
 
 static void choose_plans(ringred_comm *c)
 {
-    const char *list = rr_setting_text(&c->settings, RR_SET_ALGORITHM);
-    bool fast = strcmp(rr_setting_text(&c->settings, RR_SET_NUMERICS), "fast") == 0;
+    const char *list = rr_setting_text(&c->family->settings, RR_SET_ALGORITHM);
+    bool fast = strcmp(rr_setting_text(&c->family->settings, RR_SET_NUMERICS), "fast") == 0;
     char name[NAME_BYTES];
 
     for (int what = 0; what < RR_COLLECTIVES; what++)
@@ -255,7 +255,7 @@ static void choose_plans(ringred_comm *c)
 
 void rr_choose_init(ringred_comm *c)
 {
-    const struct rr_settings *s = &c->settings;
+    const struct rr_settings *s = &c->family->settings;
     bool lanes = c->all_local && c->ranks > 1 && c->ranks <= RR_LANE_RANKS;
 
     c->portable = strcmp(rr_setting_text(s, RR_SET_NUMERICS), "portable") == 0;
@@ -263,7 +263,7 @@ void rr_choose_init(ringred_comm *c)
     bool chosen = c->wish[RR_ALLREDUCE] < 0 && !is_wished(s, "tiny") && !is_wished(s, "last");
     c->tiny_most = lanes && (chosen || is_wished(s, "tiny")) ? RR_LANE_BYTES : -1;
     c->last_most = -1;
-    if (lanes && ((chosen && c->crowded_any) || is_wished(s, "last"))) {
+    if (lanes && ((chosen && c->family->crowded_any) || is_wished(s, "last"))) {
         size_t most = c->engine.shared->stage_bytes / 4; /* a piece, and those before and after it */
         c->last_most = (int64_t)(chosen && most > LAST_MOST ? LAST_MOST : most);
     }
@@ -271,7 +271,7 @@ void rr_choose_init(ringred_comm *c)
 
 static size_t preferred_segment(const ringred_comm *c, const struct rr_plan *plan, size_t bytes)
 {
-    size_t wish = (size_t)rr_setting(&c->settings, RR_SET_SEGMENT), n = (size_t)c->ranks;
+    size_t wish = (size_t)rr_setting(&c->family->settings, RR_SET_SEGMENT), n = (size_t)c->ranks;
 
     if (wish)
         return wish < KI ? KI : wish;
@@ -279,7 +279,7 @@ static size_t preferred_segment(const ringred_comm *c, const struct rr_plan *pla
         return SHM_SEGMENT;
     if (!plan->tree)
         return RING_BLOCK * n;
-    bool crowded = c->crowded_any && !c->wired;
+    bool crowded = c->family->crowded_any && !c->family->wired;
     size_t segment = crowded ? LINK_SEGMENT_CROWDED
                      : bytes <= LINK_MEDIUM_MOST ? LINK_SEGMENT_MEDIUM
                                                  : LINK_SEGMENT;
@@ -303,7 +303,7 @@ size_t rr_segment_of(const ringred_comm *c, const struct rr_plan *plan, size_t c
         /* Each segment costs every rank a turn on the CPU. One segment of a quarter of the stage is safe:
          * beside it only the last pieces of the operation before can be in use, 4/10 of the stage. */
         size_t quarter = stage / 4 / plan->stage_parts;
-        if (c->crowded_any && plan->windowed && whole <= quarter)
+        if (c->family->crowded_any && plan->windowed && whole <= quarter)
             bytes = quarter;
     }
     bytes = bytes > least ? bytes : least;
@@ -326,11 +326,11 @@ size_t rr_choose_segment(struct rr_choice *choice, const ringred_comm *c, const 
     size_t element_bytes = rr_call_element_bytes(call);
 
     if (call->ragged && !call->count) /* not from what one rank alone knows */
-        return rr_segment_of(c, choice->program.plan, ((size_t)64 << 20) / element_bytes, element_bytes);
+        return rr_segment_of(c, choice->plan, ((size_t)64 << 20) / element_bytes, element_bytes);
     if (choice->count != call->count || choice->element_bytes != element_bytes || !choice->segment) {
         choice->count = call->count;
         choice->element_bytes = element_bytes;
-        choice->segment = rr_segment_of(c, choice->program.plan, call->count, element_bytes);
+        choice->segment = rr_segment_of(c, choice->plan, call->count, element_bytes);
     }
     return choice->segment;
 }

@@ -9,6 +9,8 @@
 /* A communicator on paper: just what choosing looks at. */
 struct paper {
     ringred_comm comm;
+    struct rr_family family;
+    struct rr_plans plans;
     struct rr_shared shared;
     struct rr_choice *choice[RR_ALGOS]; /* NULL: not possible */
     struct rr_choice there;
@@ -39,7 +41,7 @@ static int find_possible(struct paper *p, int root)
 
     for (int algo = 0; algo < RR_ALGOS; algo++) {
         struct rr_plan *plan = NULL;
-        c->plan[algo] = &p->choice[algo];
+        p->plans.plan[algo] = &p->choice[algo];
         if (!rr_plan_usable(c, (enum rr_algo)algo))
             continue;
         int rc = rr_algo_table[algo].build(&c->layout, 0, root, &plan);
@@ -77,8 +79,10 @@ static struct paper *paper_new(const struct rr_question *q)
     c->host = host;
     c->layout = (struct rr_layout){ c->ranks, nodes, host };
     c->all_local = nodes == 1;
-    c->wired = nodes > 1;
-    c->crowded_any = (cpus > 0 && per_host > cpus) || (all > 0 && c->ranks > all);
+    c->family = &p->family;
+    c->plans = &p->plans;
+    p->family.wired = nodes > 1;
+    p->family.crowded_any = (cpus > 0 && per_host > cpus) || (all > 0 && c->ranks > all);
     for (int what = 0; what < RR_COLLECTIVES; what++)
         c->wish[what] = -1;
     p->shared.stage_bytes = rr_stage_bytes(0, per_host);

@@ -25,72 +25,96 @@ static void probe_if_time(ringred_comm *c, const struct rr_run *run, int64_t now
         c->probe_ns = now + PROBE_NS;
     if (now < c->probe_ns || !c->engine.links)
         return;
-    c->engine.links->ops->probe(c->engine.links, &run->ask);
+    c->engine.links->ops->probe(c->engine.links, c->engine.channel, &run->ask);
     c->probe_ns = now + 10 * PROBE_NS;
 }
 
-/* What the peers' kernels and the host's verdict say. */
-static int look(ringred_comm *c, const struct rr_run *run, int64_t now, ringred_error *why)
+/* Does the operation under way need a rank that is gone? */
+static int look_at(ringred_comm *c, const struct rr_run *run, ringred_error *why)
 {
     struct rr_engine *e = &c->engine;
-    int peer;
 
-    probe_if_time(c, run, now);
-
-    if (e->shared) {
-        if (rr_shared_verdict(e->shared, why))
-            return why->code;
-        e->shared->check(e->shared, c->gone);
-    }
+    for (int r = 0; r < c->ranks; r++)
+        c->gone[r] |= c->family->gone[rr_engine_member(e, r)];
+    if (e->shared)
+        rr_shared_left(e->shared, c->gone);
     if (e->links)
-        RR_TRY(e->links->ops->check(e->links, &run->ask, c->gone, why));
-    peer = rr_run_waits_for(e, run, c->gone);
+        rr_channel_left(e->links->core, e->channel, c->gone);
+    int peer = rr_run_waits_for(e, run, c->gone);
     if (peer < 0)
         return 0;
+    int them = rr_engine_member(e, peer);
+    uint64_t left = 0;
+    if (e->links)
+        left = rr_channel_left_after(e->links->core, e->channel, peer);
     if (e->shared && e->shared->mate[peer].page && (c->gone[peer] & RR_GONE_MEMORY)) {
-        uint64_t left = atomic_load(&e->shared->mate[peer].page->left);
-        return left ? rr_fail(why, RINGRED_EPEER, peer, 0,
-                              "rank %d left the communicator after operation %llu, while this rank is "
-                              "in operation %llu", peer, (unsigned long long)left - 1,
-                              (unsigned long long)run->ask.sequence)
-                    : rr_fail(why, RINGRED_EPEER, peer, 0, "rank %d is gone: its process has ended", peer);
+        left = atomic_load(&e->shared->mate[peer].page->left);
+        if (!left)
+            return rr_fail(why, RINGRED_EPEER, them, 0, "rank %d is gone: its process has ended", them);
     }
-    return e->links->ops->explain(e->links, peer, why);
+    if (left)
+        return rr_fail(why, RINGRED_EPEER, them, 0,
+                       "rank %d left the communicator after operation %llu, while this rank is in operation %llu",
+                       them, (unsigned long long)left - 1, (unsigned long long)run->ask.sequence);
+    return e->links->ops->explain(e->links, them, why);
+}
+
+/* What the peers' kernels and the host's verdict say. */
+static int look(struct rr_family *f, int64_t now, ringred_error *why)
+{
+    if (f->shared) {
+        if (rr_shared_verdict(f->shared, why))
+            return why->code;
+        f->shared->check(f->shared, f->gone);
+    }
+    if (f->links)
+        RR_TRY(f->links->ops->check(f->links, f->gone, why));
+    for (ringred_comm *c = f->running; c; c = c->next) {
+        if (!c->active)
+            continue;
+        const struct rr_run *run = &c->queue[atomic_load(&c->head) % RR_REQUESTS]->run;
+        probe_if_time(c, run, now);
+        RR_TRY(look_at(c, run, why));
+    }
+    return 0;
 }
 
 /* Sleeps unless what we wait for came while we were getting ready to. */
-static int sleep_turn(ringred_comm *c, struct rr_waiter *w, struct rr_run *run, int64_t now,
-                      int64_t deadline_ns, ringred_error *why)
+static int sleep_turn(struct rr_family *f, struct rr_waiter *w, int64_t now, int64_t deadline_ns,
+                      ringred_error *why)
 {
     struct epoll_event event[8];
     int most = SLEEP_MS, rc;
     bool moved;
 
-    if (c->engine.shared && rr_shared_sleep_begin(c->engine.shared) < 0)
+    atomic_store(&f->asleep, 1);
+    if (f->shared && rr_shared_sleep_begin(f->shared) < 0)
         most = now - w->since_ns > 32000000 ? 2 : 1; /* nobody will ring: sleep in proportion */
-    rc = rr_run_advance(&c->engine, run, &moved, why);
-    if (rc == RINGRED_PENDING && !moved && atomic_load(&c->state) == RR_COMM_READY)
-        (void)epoll_wait(c->epoll, event, 8, rr_deadline_ms(deadline_ns, most)); /* errors: look again */
-    if (c->engine.shared)
-        rr_shared_sleep_end(c->engine.shared);
+    rc = rr_progress(f, w, &moved, why);
+    if (rc == RINGRED_PENDING && !moved && atomic_load(&f->state) == RR_COMM_READY)
+        (void)epoll_wait(f->epoll, event, 8, rr_deadline_ms(deadline_ns, most)); /* errors: look again */
+    if (f->shared)
+        rr_shared_sleep_end(f->shared);
+    atomic_store_explicit(&f->asleep, 0, memory_order_relaxed);
     return rc;
 }
 
-void rr_wait_ended(ringred_comm *c, struct rr_waiter *w)
+void rr_wait_ended(struct rr_family *f, struct rr_waiter *w)
 {
     if (w->turns == 0)
         return;
     if (w->turns > SPIN_TURNS)
-        c->vain = c->vain < 3 ? c->vain + 1 : 3;
-    else if (w->turns <= SHORT_TURNS && c->vain)
-        c->vain--;
-    *w = (struct rr_waiter){ 0 };
+        f->vain = f->vain < 3 ? f->vain + 1 : 3;
+    else if (w->turns <= SHORT_TURNS && f->vain)
+        f->vain--;
+    w->since_ns = w->look_ns = w->last_ns = 0;
+    w->turns = 0;
 }
 
 /* false: spinning is of no use now. */
-static bool spin(ringred_comm *c, const struct rr_waiter *w)
+static bool spin(const struct rr_family *f, const struct rr_waiter *w)
 {
-    uint32_t spins = c->crowded ? 0 : c->vain > 1 ? SHORT_TURNS : SPIN_TURNS;
+    uint32_t spins = f->crowded ? 0 : f->vain > 1 ? SHORT_TURNS : SPIN_TURNS;
 
     if (w->turns >= spins)
         return false;
@@ -98,10 +122,9 @@ static bool spin(ringred_comm *c, const struct rr_waiter *w)
     return true;
 }
 
-int rr_wait_turn(ringred_comm *c, struct rr_waiter *w, struct rr_run *run, int64_t deadline_ns,
-                 ringred_error *why)
+int rr_wait_turn(struct rr_family *f, struct rr_waiter *w, int64_t deadline_ns, ringred_error *why)
 {
-    bool spun = spin(c, w);
+    bool spun = spin(f, w);
 
     if (!spun)
         sched_yield();
@@ -118,25 +141,25 @@ int rr_wait_turn(ringred_comm *c, struct rr_waiter *w, struct rr_run *run, int64
     if (now >= deadline_ns)
         return RR_WAIT_OVER;
     /* a yield that took long went to somebody with much to do: asleep, we are preferred on waking */
-    bool tired = now - w->since_ns >= c->spin_ns || (!spun && passed > HOGGED_NS);
+    bool tired = now - w->since_ns >= f->spin_ns || (!spun && passed > HOGGED_NS);
     if (now >= w->look_ns || tired) {
-        RR_TRY(look(c, run, now, why));
+        RR_TRY(look(f, now, why));
         w->look_ns = now + LOOK_NS;
     }
     if (!tired)
         return RINGRED_PENDING;
-    int rc = sleep_turn(c, w, run, now, deadline_ns, why);
+    int rc = sleep_turn(f, w, now, deadline_ns, why);
     w->last_ns = rr_now_ns();
     return rc;
 }
 
-int rr_wait_poll(ringred_comm *c, const struct rr_run *run, ringred_error *why)
+int rr_wait_poll(struct rr_family *f, ringred_error *why)
 {
     int64_t now = rr_now_ns();
 
-    if (now < c->look_ns)
+    if (now < f->look_ns)
         return RINGRED_PENDING;
-    c->look_ns = now + LOOK_NS;
-    RR_TRY(look(c, run, now, why));
+    f->look_ns = now + LOOK_NS;
+    RR_TRY(look(f, now, why));
     return RINGRED_PENDING;
 }

@@ -31,10 +31,12 @@ struct rr_trace;
 
 struct rr_engine {
     int rank, ranks;
+    const int16_t *member;                 /* [ranks] what links, heaps and errors call these ranks; NULL: the same */
     /* Runs one instance of a step: rr_step_run, or a decorator of it. 0: ended. PENDING. < 0: failed. */
     int (*step)(struct rr_engine *e, struct rr_run *r, uint32_t x, size_t segment, ringred_error *why);
     struct rr_shared *shared;              /* NULL: no rank shares memory with this one */
     struct rr_transport *links;            /* NULL: no links */
+    struct rr_channel *channel;            /* of links; NULL: the first */
     char *scratch;                         /* temps */
     size_t scratch_bytes;
     size_t stage_at;                       /* where the next piece of the stage goes; the same on all ranks */
@@ -43,8 +45,7 @@ struct rr_engine {
     struct rr_trace *trace;                /* NULL: none */
     uint64_t bytes_sent;                   /* by links, for tests and describe */
     /* what the active run works with, made for the largest plan */
-    uint32_t *done;                        /* [most_steps]: segments that a step has finished */
-    uint32_t most_steps;
+    uint32_t *done;                        /* [steps of the plan]: segments that a step has finished */
     struct rr_bases {                      /* where a rank's vectors are */
         char *in, *out;
         uint8_t in_window, out_window;
@@ -119,10 +120,16 @@ int rr_run_advance(struct rr_engine *e, struct rr_run *r, bool *moved, ringred_e
 int rr_step_run(struct rr_engine *e, struct rr_run *r, uint32_t x, size_t segment, ringred_error *why);
 
 /* A Chrome trace of everything, if path is not "" (trace.c); %r in it is the rank. */
-int rr_trace_open(struct rr_engine *e, const char *path, ringred_error *why);
+int rr_trace_open(struct rr_engine *e, const char *path, uint32_t most_steps, ringred_error *why);
 void rr_trace_begin(struct rr_engine *e);                     /* an operation */
 void rr_trace_end(struct rr_engine *e, const struct rr_run *r);
 void rr_trace_close(struct rr_engine *e);
+
+/* A rank as links, heaps and errors call it: its number in the job. */
+static inline int rr_engine_member(const struct rr_engine *e, int rank)
+{
+    return RR_LIKELY(!e->member) ? rank : e->member[rank];
+}
 
 /* A rank that the run still needs something from, of those gone in the way that it is needed (among:
  * RR_GONE_ bits; NULL: of all); -1: none. */

@@ -26,6 +26,7 @@ void rr_lane_begin(struct rr_engine *e, struct rr_run *r)
             memcpy(a->u.payload, r->in, bytes);
     } else {
         r->first_piece = rr_run_piece(e, bytes);
+        a->u.window.stage = rr_run_stage(e);
         rr_copy(s->mate[e->rank].stage + r->first_piece, r->in, bytes);
     }
     a->hash = r->hash;
@@ -54,6 +55,8 @@ int rr_lane_advance(struct rr_engine *e, struct rr_run *r, ringred_error *why)
             }
         if (RR_UNLIKELY(a->hash != r->hash))
             return rr_run_disagree(e, r, (int)i, why);
+        if (bytes > RR_INLINE)
+            RR_TRY(rr_run_find_stage(e, (int)i, a, why));
     }
     for (int i = 0; i < e->ranks; i++)
         source[i] = i == e->rank         ? (const void *)r->in

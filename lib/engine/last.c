@@ -27,8 +27,8 @@ static int work(struct rr_engine *e, struct rr_run *r, ringred_error *why)
         destination[job.destinations++] = s->mate[e->rank].stage + r->first_piece;
     if (job.count)
         r->reduce(&job, destination, source);
-    s->host->over[r->turn].by = e->rank;
-    atomic_store_explicit(&s->host->over[r->turn].counter, r->base + 1,
+    s->team->over[r->turn].by = e->rank;
+    atomic_store_explicit(&s->team->over[r->turn].counter, r->base + 1,
                           memory_order_release);
     rr_shared_published(s);
     r->ended = true;
@@ -51,7 +51,7 @@ int rr_last_begin(struct rr_engine *e, struct rr_run *r, ringred_error *why)
         return 0;
     atomic_store_explicit(&a->counter, r->base + 1, memory_order_release);
     uint64_t all = ++e->last_runs * (uint64_t)e->ranks;
-    if (atomic_fetch_add_explicit(&s->host->arrived, 1, memory_order_acq_rel) + 1 == all)
+    if (atomic_fetch_add_explicit(&s->team->arrived, 1, memory_order_acq_rel) + 1 == all)
         return work(e, r, why);
     return 0;
 }
@@ -63,12 +63,13 @@ int rr_last_advance(struct rr_engine *e, struct rr_run *r, ringred_error *why)
 
     if (r->ended)
         return 0;
-    if (atomic_load_explicit(&s->host->over[r->turn].counter, memory_order_acquire) <
+    if (atomic_load_explicit(&s->team->over[r->turn].counter, memory_order_acquire) <
         r->base + 1)
         return RINGRED_PENDING;
-    int by = s->host->over[r->turn].by;
-    if (by < 0 || by >= e->ranks || !s->mate[by].stage)
+    int by = s->team->over[r->turn].by;
+    if (by < 0 || by >= e->ranks || !s->mate[by].page)
         return rr_fail(why, RINGRED_EWIRE, -1, 0, "the host's shared memory names a rank %d", by);
+    RR_TRY(rr_run_find_stage(e, by, &s->mate[by].page->arrival[r->turn], why));
     if (!r->out_window && bytes)
         rr_copy(r->out, s->mate[by].stage + r->first_piece, bytes);
     return 0;

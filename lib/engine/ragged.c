@@ -56,7 +56,7 @@ void rr_ragged_begin(struct rr_engine *e, struct rr_run *r)
     struct rr_arrival *a = &page->arrival[r->turn];
     page->ask[r->turn] = r->ask;
     for (int q = 0; q < e->ranks; q++)
-        page->part[r->turn][q] = r->ragged->in_count ? r->ragged->in_count[q] : r->ragged->own_in;
+        rr_page_parts(page, r->turn, e->ranks)[q] = r->ragged->in_count ? r->ragged->in_count[q] : r->ragged->own_in;
     a->u.longest = rr_ragged_most(r->ragged, e->ranks);
     a->hash = r->hash;
     if (!rr_shared_may_publish(s))
@@ -71,14 +71,14 @@ static int compare(const struct rr_engine *e, const struct rr_run *r, int peer, 
     const struct rr_page *page = e->shared->mate[peer].page;
     struct rr_shape mine = rr_shape_of(rr_ask_what(&r->ask), e->ranks, r->ask.root, e->rank);
     struct rr_shape theirs = rr_shape_of(rr_ask_what(&r->ask), e->ranks, r->ask.root, peer);
-    uint64_t there = page->part[r->turn][e->rank];
+    uint64_t there = rr_page_parts(page, r->turn, e->ranks)[e->rank];
 
     if (!mine.out || !theirs.in || rr_is_reduction(rr_ask_what(&r->ask)))
         return 0;
     if (rr_ask_what(&r->ask) == RR_SCATTER && peer != r->ask.root)
         return 0;
     uint64_t here = r->ragged->out_count ? r->ragged->out_count[peer] : r->ragged->own_out;
-    return here == there ? 0 : rr_ask_parts(&r->ask, e->rank, here, peer, there, why);
+    return here == there ? 0 : rr_ask_parts(&r->ask, rr_engine_member(e, e->rank), here, rr_engine_member(e, peer), there, why);
 }
 
 int rr_ragged_meet(struct rr_engine *e, struct rr_run *r, ringred_error *why)
@@ -101,9 +101,9 @@ int rr_ragged_meet(struct rr_engine *e, struct rr_run *r, ringred_error *why)
     for (int i = 0; i < e->ranks; i++) {
         uint64_t there = s->mate[i].page->arrival[r->turn].u.longest;
         if (there > (SIZE_MAX >> 1) / r->element_bytes || there / r->segment >> (RR_SEGMENT_BITS - 1))
-            return rr_fail(why, RINGRED_ELIMIT, i, 0,
+            return rr_fail(why, RINGRED_ELIMIT, rr_engine_member(e, i), 0,
                            "a part of %llu elements on rank %d is too long for segments of %zu",
-                           (unsigned long long)there, i, r->segment);
+                           (unsigned long long)there, rr_engine_member(e, i), r->segment);
         r->count = there > r->count ? there : r->count;
     }
     r->meeting = false;

@@ -75,6 +75,8 @@ void rr_run_begin(struct rr_engine *e, struct rr_run *r)
     memset(r->done, 0, p->plan->steps * sizeof *r->done);
     if (p->plan->shared)
         take_pieces(e, r);
+    if (p->plan->linked)
+        e->links->ops->begin(e->links, e->channel, &r->ask);
 }
 
 static int run_straight(struct rr_engine *e, struct rr_run *r, bool *moved, ringred_error *why)
@@ -176,7 +178,7 @@ static int lane_waits_for(const struct rr_engine *e, const struct rr_run *r, con
     }
     /* Everybody came and the work is not done: of those asked for, who died may have been at it. */
     if (r->lane == RR_LANE_LAST && among && arrived == e->ranks &&
-        atomic_load(&e->shared->host->over[r->turn].counter) <= r->base)
+        atomic_load(&e->shared->team->over[r->turn].counter) <= r->base)
         return suspect;
     return -1;
 }

@@ -153,6 +153,7 @@ void rr_run_introduce(const struct rr_engine *e, const struct rr_run *r, struct 
     a->u.window.out = r->out_window ? (uint64_t)(r->out - heap) : 0;
     a->u.window.in_window = r->in_window;
     a->u.window.out_window = r->out_window;
+    a->u.window.stage = rr_run_stage(e);
     a->hash = r->hash;
 }
 
@@ -176,9 +177,26 @@ static void run_signal(struct rr_engine *e, const struct rr_run *r, const struct
 
 int rr_run_disagree(const struct rr_engine *e, const struct rr_run *r, int peer, ringred_error *why)
 {
-    int rc = rr_ask_compare(&r->ask, e->rank, &e->shared->mate[peer].page->ask[r->turn], peer, why);
+    int them = rr_engine_member(e, peer);
+    int rc = rr_ask_compare(&r->ask, rr_engine_member(e, e->rank), &e->shared->mate[peer].page->ask[r->turn], them,
+                            why);
 
-    return rc < 0 ? rc : rr_fail(why, RINGRED_EINTERNAL, peer, 0, "one text has two hashes");
+    return rc < 0 ? rc : rr_fail(why, RINGRED_EINTERNAL, them, 0, "one text has two hashes");
+}
+
+int rr_run_find_stage(const struct rr_engine *e, int peer, const struct rr_arrival *a, ringred_error *why)
+{
+    struct rr_shared *s = e->shared;
+    struct rr_mate *mate = &s->mate[peer];
+    uint64_t at = a->u.window.stage;
+    int them = rr_engine_member(e, peer);
+
+    if (RR_LIKELY(!s->home) || mate->stage == mate->heap + at)
+        return 0;
+    if (at > s->heap_bytes || s->stage_bytes > s->heap_bytes - at)
+        return rr_fail(why, RINGRED_EWIRE, them, 0, "rank %d's stage is not in its heap", them);
+    mate->stage = mate->heap + at;
+    return s->touch(s, peer, at, s->stage_bytes);
 }
 
 int rr_run_meet(struct rr_engine *e, struct rr_run *r, int peer, ringred_error *why)
@@ -186,9 +204,11 @@ int rr_run_meet(struct rr_engine *e, struct rr_run *r, int peer, ringred_error *
     struct rr_shared *s = e->shared;
     const struct rr_arrival *a = &s->mate[peer].page->arrival[r->turn];
     struct rr_bases *b = &r->bases[peer];
+    int them = rr_engine_member(e, peer);
 
     if (RR_UNLIKELY(a->hash != r->hash))
         return rr_run_disagree(e, r, peer, why);
+    RR_TRY(rr_run_find_stage(e, peer, a, why));
     b->in_window = a->u.window.in_window;
     b->out_window = a->u.window.out_window;
     r->all_out_windows &= b->out_window;
@@ -200,14 +220,14 @@ int rr_run_meet(struct rr_engine *e, struct rr_run *r, int peer, ringred_error *
     if (b->in_window) {
         size_t bytes = (size_t)shape.in * r->count * r->element_bytes;
         if (a->u.window.in > s->heap_bytes || bytes > s->heap_bytes - a->u.window.in)
-            return rr_fail(why, RINGRED_EWIRE, peer, 0, "rank %d's input window is not in its heap", peer);
+            return rr_fail(why, RINGRED_EWIRE, them, 0, "rank %d's input window is not in its heap", them);
         b->in = s->mate[peer].heap + a->u.window.in;
         RR_TRY(s->touch(s, peer, a->u.window.in, bytes));
     }
     if (b->out_window) {
         size_t bytes = (size_t)shape.out * r->count * r->element_bytes;
         if (a->u.window.out > s->heap_bytes || bytes > s->heap_bytes - a->u.window.out)
-            return rr_fail(why, RINGRED_EWIRE, peer, 0, "rank %d's output window is not in its heap", peer);
+            return rr_fail(why, RINGRED_EWIRE, them, 0, "rank %d's output window is not in its heap", them);
         b->out = s->mate[peer].heap + a->u.window.out;
         RR_TRY(s->touch(s, peer, a->u.window.out, bytes));
     }
@@ -273,7 +293,9 @@ static int run_move(struct rr_engine *e, struct rr_run *r, const struct rr_step 
         struct rr_extent extent = extent_of(e, r, span, segment);
         if (!extent.bytes && segment > 0)
             return 0; /* both ends know that nothing is left; the first segment says what was asked for */
-        *m = (struct rr_move){ .peer = step->peer,
+        *m = (struct rr_move){ .peer = rr_engine_member(e, step->peer),
+                               .channel = e->channel,
+                               .way = step->peer,
                                .slot = step->slot,
                                .segment = (uint32_t)segment,
                                .bytes = locate(e, r, span, segment, &extent),

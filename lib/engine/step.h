@@ -12,6 +12,14 @@ size_t rr_ragged_elements(const struct rr_engine *e, const struct rr_run *r, con
 size_t rr_ragged_at(const struct rr_run *r, const struct rr_span *s);
 /* A peer is in this operation: do we agree, and where are its vectors? */
 int rr_run_meet(struct rr_engine *e, struct rr_run *r, int peer, ringred_error *why);
+/* Where a peer's stage is, if it borrows one. */
+int rr_run_find_stage(const struct rr_engine *e, int peer, const struct rr_arrival *a, ringred_error *why);
+static inline uint64_t rr_run_stage(const struct rr_engine *e) /* where mine is */
+{
+    const struct rr_mate *mate = &e->shared->mate[e->rank];
+
+    return RR_LIKELY(!e->shared->home) ? 0 : (uint64_t)(mate->stage - mate->heap);
+}
 /* A message of a late segment that has no bytes: both ends know, and leave it out. */
 bool rr_run_is_left_out(const struct rr_engine *e, const struct rr_run *r, const struct rr_step *step,
                         size_t segment);

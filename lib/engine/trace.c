@@ -78,7 +78,7 @@ void rr_trace_end(struct rr_engine *e, const struct rr_run *r)
     bar(e->trace, 0, name, e->trace->begun_ns, rr_now_ns(), detail);
 }
 
-int rr_trace_open(struct rr_engine *e, const char *path, ringred_error *why)
+int rr_trace_open(struct rr_engine *e, const char *path, uint32_t most_steps, ringred_error *why)
 {
     char name[512];
     const char *mark = strstr(path, "%r");
@@ -91,7 +91,7 @@ int rr_trace_open(struct rr_engine *e, const char *path, ringred_error *why)
         snprintf(name, sizeof name, "%s", path);
     struct rr_trace *t = rr_alloc(1, sizeof *t);
     if (t)
-        t->since_ns = rr_alloc(e->most_steps, sizeof *t->since_ns);
+        t->since_ns = rr_alloc(most_steps, sizeof *t->since_ns);
     if (!t || !t->since_ns) {
         rr_free(t);
         return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory for a trace");

@@ -24,14 +24,15 @@ bool rr_shm_fences(void)
 
 void rr_shm_ring(struct rr_shared *s)
 {
-    struct rr_shm *m = (struct rr_shm *)s;
+    const struct rr_shared *home = s->home ? s->home : s;
+    const struct rr_shm *m = (const struct rr_shm *)home;
     const uint64_t one = 1;
 
     atomic_fetch_add(&s->host->sleepers, 0); /* a fence, for callers that have not looked at it */
     for (int i = 0; i < s->locals; i++) {
-        int rank = s->local[i];
-        if (rank == s->me || m->bell[rank] < 0 || !atomic_load(&s->mate[rank].page->asleep) ||
-            !atomic_exchange(&s->mate[rank].page->asleep, 0))
+        int rank = s->home ? s->mate[s->local[i]].home : s->local[i];
+        if (rank == home->me || m->bell[rank] < 0 || !atomic_load(&home->mate[rank].page->asleep) ||
+            !atomic_exchange(&home->mate[rank].page->asleep, 0))
             continue;
         ssize_t ignored = write(m->bell[rank], &one, sizeof one);
         (void)ignored; /* it can only be full, and then it has rung */

@@ -99,11 +99,16 @@ static int faulty_recv(struct rr_transport *t, struct rr_move *m, ringred_error 
     return links->ops->recv(links, m, why);
 }
 
-static int faulty_check(struct rr_transport *t, const struct rr_ask *ask, uint8_t *gone,
-                        ringred_error *why)
+static int faulty_check(struct rr_transport *t, uint8_t *gone, ringred_error *why)
 {
     struct rr_transport *links = ((struct faulty *)t)->links;
-    return links->ops->check(links, ask, gone, why);
+    return links->ops->check(links, gone, why);
+}
+
+static void faulty_begin(struct rr_transport *t, struct rr_channel *channel, const struct rr_ask *ask)
+{
+    struct rr_transport *links = ((struct faulty *)t)->links;
+    links->ops->begin(links, channel, ask);
 }
 
 static int faulty_watch(struct rr_transport *t, int epoll, ringred_error *why)
@@ -124,10 +129,10 @@ static void faulty_flush(struct rr_transport *t)
     links->ops->flush(links);
 }
 
-static void faulty_probe(struct rr_transport *t, const struct rr_ask *ask)
+static void faulty_probe(struct rr_transport *t, struct rr_channel *channel, const struct rr_ask *ask)
 {
     struct rr_transport *links = ((struct faulty *)t)->links;
-    links->ops->probe(links, ask);
+    links->ops->probe(links, channel, ask);
 }
 
 static int faulty_explain(struct rr_transport *t, int peer, ringred_error *why)
@@ -210,6 +215,7 @@ int rr_faulty_wrap(int ranks, int me, const struct rr_settings *settings,
         return rc;
     }
     f->base.ops = &f->ops;
+    f->base.core = *links;
     f->counted = (bool *)(f + 1);
     f->links = *links;
     f->shared = shared;
@@ -225,6 +231,7 @@ int rr_faulty_wrap(int ranks, int me, const struct rr_settings *settings,
                                             .send = faulty_send,
                                             .recv = faulty_recv,
                                             .check = faulty_check,
+                                            .begin = faulty_begin,
                                             .watch = faulty_watch,
                                             .tell = faulty_tell,
                                             .flush = faulty_flush,

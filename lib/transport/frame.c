@@ -14,11 +14,10 @@ void rr_frame_write(const struct rr_frame *f, unsigned char *to)
 {
     const unsigned char head[4] = { f->kind, f->ask.collective, f->ask.type, f->ask.op };
     uint32_t sequence = (uint32_t)f->ask.sequence;
-    uint16_t communicator = 0;
 
     put(&to, head, sizeof head);
     put(&to, &f->length, sizeof f->length);
-    put(&to, &communicator, sizeof communicator);
+    put(&to, &f->channel, sizeof f->channel);
     put(&to, &f->slot, sizeof f->slot);
     put(&to, &f->segment, sizeof f->segment);
     put(&to, &f->ask.root, sizeof f->ask.root);
@@ -36,7 +35,7 @@ int rr_frame_read(const unsigned char *from, int peer, struct rr_frame *f, ringr
     f->ask.type = rr_read_u8(&r);
     f->ask.op = rr_read_u8(&r);
     f->length = rr_read_u32(&r);
-    uint16_t communicator = rr_read_u16(&r);
+    f->channel = rr_read_u16(&r);
     f->slot = rr_read_u16(&r);
     f->segment = rr_read_u32(&r);
     f->ask.root = (int32_t)rr_read_u32(&r);
@@ -45,8 +44,7 @@ int rr_frame_read(const unsigned char *from, int peer, struct rr_frame *f, ringr
 
     bool data = f->kind == RR_FRAME_DATA || f->kind == RR_FRAME_STRIPE;
     uint32_t most = data ? RR_FRAME_MOST : f->kind == RR_FRAME_FAULT ? RR_FAULT_BYTES : 0;
-    if (r.bad || f->kind < RR_FRAME_DATA || f->kind > RR_FRAME_STRIPE || communicator != 0 ||
-        f->length > most)
+    if (r.bad || f->kind < RR_FRAME_DATA || f->kind > RR_FRAME_LEAVE || f->length > most)
         return rr_fail(why, RINGRED_EWIRE, peer, 0,
                        "rank %d sent a frame of kind %u with %u bytes, which no ringred peer sends", peer,
                        f->kind, f->length);

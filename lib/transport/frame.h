@@ -10,10 +10,17 @@
 #define RR_FRAME_MOST (1u << 30) /* no frame of ours is larger */
 
 /* STRIPE: a later part of a message whose first part is DATA; where it belongs stands in ask.root. */
-enum rr_frame_kind { RR_FRAME_DATA = 1, RR_FRAME_ASK, RR_FRAME_FAULT, RR_FRAME_BYE, RR_FRAME_STRIPE };
+enum rr_frame_kind {
+    RR_FRAME_DATA = 1, RR_FRAME_ASK, RR_FRAME_FAULT, RR_FRAME_BYE, RR_FRAME_STRIPE,
+    RR_FRAME_WANT,   /* ask.count large messages have been wanted */
+    RR_FRAME_CREDIT, /* ask.count bytes of small ones have been taken */
+    RR_FRAME_SHARE,  /* from here on this direction of the link carries several channels */
+    RR_FRAME_LEAVE   /* the sender has left the channel after operation ask.count */
+};
 
 struct rr_frame {
     uint8_t kind;
+    uint16_t channel; /* as the receiver has named it */
     uint16_t slot;
     uint32_t length, segment;
     struct rr_ask ask; /* sequence: the low 32 bits */

@@ -149,14 +149,14 @@ static struct range *take_range(struct rr_heap *h, size_t bytes)
     return r;
 }
 
-static void drop_range(struct rr_heap *h, struct range *r)
+static void drop_range(struct rr_heap *h, struct range *r, bool pages)
 {
     struct range **at = &h->used;
 
     while (*at != r)
         at = &(*at)->next;
     *at = r->next;
-    if (h->fd >= 0) /* gives the pages back; zeroes for whoever comes next */
+    if (h->fd >= 0 && pages) /* gives the pages back; zeroes for whoever comes next */
         (void)fallocate(h->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)r->at, (off_t)r->bytes);
     rr_free(r);
 }
@@ -180,7 +180,7 @@ static int alloc_shared(struct rr_heap *h, size_t bytes, void **memory, ringred_
                      bytes, h->bytes);
     } else if (fallocate(h->fd, 0, (off_t)r->at, (off_t)bytes)) {
         rc = rr_fail(why, RINGRED_ENOMEM, -1, errno, "cannot reserve %zu bytes of shared memory", bytes);
-        drop_range(h, r);
+        drop_range(h, r, true);
     } else {
         *memory = h->base + r->at;
         touch(*memory, bytes);
@@ -225,7 +225,7 @@ int rr_heap_alloc(struct rr_shared *s, size_t bytes, void **memory, ringred_erro
     return alloc_private(whole, memory, why);
 }
 
-int rr_heap_free(void *memory)
+static int heap_free(void *memory, bool pages)
 {
     int rc = RINGRED_EINVAL;
 
@@ -240,7 +240,7 @@ int rr_heap_free(void *memory)
         }
         for (struct range *r = h->used; r; r = r->next)
             if (r->at == at) {
-                drop_range(h, r);
+                drop_range(h, r, pages);
                 heap_sweep(h);
                 rc = 0;
                 break;
@@ -249,4 +249,14 @@ int rr_heap_free(void *memory)
     }
     pthread_mutex_unlock(&lock);
     return rc;
+}
+
+int rr_heap_free(void *memory)
+{
+    return heap_free(memory, true);
+}
+
+void rr_heap_leave(void *memory)
+{
+    (void)heap_free(memory, false); /* it is ours */
 }

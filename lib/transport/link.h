@@ -18,6 +18,8 @@ struct rr_link {
     uint64_t left_after;        /* LINK_LEFT: the peer's last operation */
     int system;                 /* LINK_DEAD: errno, 0 for an end of stream */
 
+    bool out_shared, in_shared; /* this direction carries, or has carried, other channels than the first: mux.c */
+
     /* out: the message under way, then the tail */
     const struct rr_move *sending;
     size_t given;               /* bytes of it that streams have been given */
@@ -29,9 +31,43 @@ struct rr_link {
 
     /* in */
     struct rr_move *receiving;  /* whose first header has been taken */
+    struct rr_move *hoping;     /* that has been tried to receive; what was read ahead may lie in its buffer */
+    struct rr_move *posted;     /* several channels: messages that are wanted */
+    struct rr_kept *kept;       /* those that have come before they are */
+    uint32_t arrived;           /* those that have come, and nobody has looked since */
     int64_t hunt_until_ns;      /* the peer is out of step: data is dropped until it says why */
     size_t drop;                /* bytes of a frame's payload that are still to be dropped */
     struct rr_ask strange;      /* what it sent instead of what was due */
+};
+
+/* A frame that has come before its message is wanted. */
+struct rr_kept {
+    struct rr_kept *next;
+    struct rr_frame head;
+    size_t room;
+    bool charged;               /* it has taken credit */
+    unsigned char bytes[];      /* [room] */
+};
+
+/* From this rank to a member of a channel and back. Counters go round. */
+struct rr_way {
+    uint16_t name;              /* what the member calls the channel */
+    bool left;                  /* it has left, after operation left_after */
+    uint32_t large_sent, large_asked;  /* messages that went; that the member wants */
+    uint32_t small_sent, small_taken;  /* bytes that went unasked; that the member says it has taken */
+    uint32_t wanted, wanted_said;      /* large messages that this rank wants; that the member was told of */
+    uint32_t taken, taken_said;        /* bytes of small ones that this rank has taken */
+    uint32_t arrived;                  /* as link.arrived, of this channel */
+    uint64_t left_after;
+};
+
+struct rr_channel {
+    uint16_t name;              /* what peers call it when they write to us; the first: 0 */
+    bool over;                  /* this rank has left it */
+    int ranks;
+    const int16_t *member;      /* [ranks] ranks of the job; NULL: all, by their numbers */
+    struct rr_way *way;         /* [ranks] */
+    struct rr_ask asked[RR_LINK_ASKED]; /* what this rank asked for lately, by sequence */
 };
 
 struct rr_tcp {
@@ -41,7 +77,12 @@ struct rr_tcp {
     struct rr_congestion congestion;
     struct rr_link *link;          /* [ranks] */
     int64_t peer_timeout_ns, silence_ns; /* setting; when to look next */
-    struct rr_ask asked[RR_LINK_ASKED]; /* what this rank asked for lately, by sequence */
+    struct rr_channel **channel;   /* [channels] by name; NULL: free */
+    size_t channels;
+    struct rr_channel *first;      /* channel[0] */
+    struct rr_kept *spare[2];      /* room for small messages that come before they are wanted, of two sizes */
+    size_t kept_now;
+    _Atomic size_t kept_most;      /* any thread may look */
 };
 
 static inline struct rr_tcp *rr_tcp_of(struct rr_transport *t)
@@ -64,17 +105,53 @@ void rr_link_queue(struct rr_tcp *t, int peer, const struct rr_frame *f, const v
 int rr_link_send_errno(const struct rr_link *l); /* of the first stream that takes no more; 0: all do */
 size_t rr_link_stripe(const struct rr_link *l, size_t length); /* bytes of the first frame of a message */
 
-/* What this rank asks for; what it asked for in the operation that a peer speaks of (NULL: too long ago, or not
- * yet). */
-void rr_link_remember(struct rr_tcp *t, const struct rr_ask *ask);
-const struct rr_ask *rr_link_recall(const struct rr_tcp *t, const struct rr_ask *theirs);
+int rr_link_begin_send(struct rr_tcp *t, struct rr_move *m, ringred_error *why);
+int rr_link_go_on(struct rr_tcp *t, struct rr_move *m, ringred_error *why); /* with what is under way */
 
 /* ---- receiving ---- */
 int rr_link_recv(struct rr_transport *base, struct rr_move *m, ringred_error *why);
 /* Takes control frames off the front of the first stream; 0 when a data header is there, read but not taken. */
 int rr_link_next_header(struct rr_tcp *t, int peer, struct rr_frame *f, ringred_error *why);
 /* A peer takes no more: what it said before it went, or that it is lost. */
-int rr_link_last_words(struct rr_tcp *t, int peer, const struct rr_ask *mine, ringred_error *why);
+int rr_link_last_words(struct rr_tcp *t, int peer, ringred_error *why);
 bool rr_link_has_left(const struct rr_link *l); /* nothing will come of what has not begun to be received */
+#define RR_LINK_ENDED 3 /* a stream has ended: stream.ended, .read_errno */
+int rr_link_read_ahead(struct rr_stream *s);              /* 0, PENDING, ENDED */
+int rr_link_front(struct rr_tcp *t, int peer, struct rr_frame *f, ringred_error *why); /* next_header, or ENDED */
+bool rr_link_is_clean_end(const struct rr_link *l, const struct rr_stream *s);
+/* Is the data frame what the move is for? */
+int rr_link_expect(struct rr_tcp *t, const struct rr_move *m, struct rr_frame *f, ringred_error *why);
+int rr_link_stripe_at(const struct rr_move *m, const struct rr_frame *f, size_t *at, ringred_error *why);
+
+/* ---- channels (channel.c) ---- */
+struct rr_channel *rr_channel_find(const struct rr_tcp *t, uint16_t name);       /* NULL: there is none */
+static inline struct rr_channel *rr_channel_of(const struct rr_tcp *t, const struct rr_move *m)
+{
+    return RR_LIKELY(!m->channel) ? t->first : m->channel;
+}
+static inline struct rr_way *rr_way_of(const struct rr_move *m)
+{
+    return &m->channel->way[m->way];
+}
+void rr_channel_remember(struct rr_channel *c, const struct rr_ask *ask);
+/* What this rank asked for in the operation that a peer speaks of; NULL: too long ago, or not yet. */
+const struct rr_ask *rr_channel_recall(const struct rr_channel *c, const struct rr_ask *theirs);
+/* A control frame about a channel has come. */
+void rr_channel_told(struct rr_tcp *t, int peer, const struct rr_frame *f);
+/* Says what is still to be said about wants and credit, as far as there is room. */
+void rr_channel_say(struct rr_tcp *t, struct rr_channel *c, int way);
+/* A control frame about a channel; false: no room for now. */
+bool rr_channel_tell(struct rr_tcp *t, int peer, enum rr_frame_kind kind, uint16_t name, uint64_t value);
+void rr_channels_free(struct rr_tcp *t);
+
+/* ---- several channels (mux.c) ---- */
+void rr_kept_free(struct rr_tcp *t, struct rr_kept *k);
+void rr_mux_shared(struct rr_tcp *t, int peer); /* the peer says so of its direction */
+int rr_mux_send(struct rr_tcp *t, struct rr_move *m, ringred_error *why);
+int rr_mux_recv(struct rr_tcp *t, struct rr_move *m, ringred_error *why);
+/* Is something of a peer's there, or under way behind its last word, that will be looked at yet? c NULL: on any
+ * channel. */
+bool rr_mux_owes(const struct rr_link *l, const struct rr_channel *c, int way);
+int rr_mux_pump(struct rr_tcp *t, int peer, ringred_error *why); /* takes what has come; 0, or < 0 */
 
 #endif

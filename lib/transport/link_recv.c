@@ -6,10 +6,9 @@
 #define DIRECT 4096 /* payloads above it are read straight to where they belong */
 #define HUNT_NS 1000000000
 
-#define ENDED 3 /* a stream has ended: stream.ended, .read_errno */
+#define ENDED RR_LINK_ENDED
 
-/* Reads ahead. 0, PENDING, ENDED. */
-static int read_ahead(struct rr_stream *s)
+int rr_link_read_ahead(struct rr_stream *s)
 {
     int rc = s->ended ? RINGRED_EPEER : rr_stream_fill(s, &s->read_errno);
 
@@ -20,7 +19,7 @@ static int read_ahead(struct rr_stream *s)
 static int fill(struct rr_tcp *t, int peer, ringred_error *why)
 {
     struct rr_stream *s = t->link[peer].stream;
-    int rc = read_ahead(s);
+    int rc = rr_link_read_ahead(s);
 
     return rc == ENDED ? rr_link_lost(t, peer, s->read_errno, why) : rc;
 }
@@ -45,8 +44,14 @@ static int control(struct rr_tcp *t, int peer, const struct rr_frame *f, ringred
     } else if (f->kind == RR_FRAME_BYE) {
         l->state = LINK_LEFT;
         l->left_after = f->ask.sequence;
-    } else if (rr_link_recall(t, &f->ask)) {
-        rc = rr_ask_compare(rr_link_recall(t, &f->ask), t->me, &f->ask, peer, why);
+    } else if (f->kind == RR_FRAME_ASK) {
+        const struct rr_channel *c = rr_channel_find(t, f->channel);
+        const struct rr_ask *mine = c ? rr_channel_recall(c, &f->ask) : NULL;
+        rc = mine ? rr_ask_compare(mine, t->me, &f->ask, peer, why) : 0;
+    } else if (f->kind == RR_FRAME_SHARE) {
+        rr_mux_shared(t, peer);
+    } else {
+        rr_channel_told(t, peer, f);
     }
     l->stream->lo += f->length;
     return rc;
@@ -54,7 +59,7 @@ static int control(struct rr_tcp *t, int peer, const struct rr_frame *f, ringred
 
 /* Takes control frames off the front of the first stream; 0 when a data header is there, read but not
  * taken. ENDED, PENDING. */
-static int front(struct rr_tcp *t, int peer, struct rr_frame *f, ringred_error *why)
+int rr_link_front(struct rr_tcp *t, int peer, struct rr_frame *f, ringred_error *why)
 {
     struct rr_stream *s = t->link[peer].stream;
 
@@ -69,7 +74,7 @@ static int front(struct rr_tcp *t, int peer, struct rr_frame *f, ringred_error *
                 continue;
             }
         }
-        int rc = read_ahead(s);
+        int rc = rr_link_read_ahead(s);
         if (rc)
             return rc;
     }
@@ -77,21 +82,21 @@ static int front(struct rr_tcp *t, int peer, struct rr_frame *f, ringred_error *
 
 int rr_link_next_header(struct rr_tcp *t, int peer, struct rr_frame *f, ringred_error *why)
 {
-    int rc = front(t, peer, f, why);
+    int rc = rr_link_front(t, peer, f, why);
 
     return rc == ENDED ? rr_link_lost(t, peer, t->link[peer].stream->read_errno, why) : rc;
 }
 
 /* A peer takes no more. What it said before it went says more than the errno: everything that has come
  * is read for it. Data only tell whether the peer was in the same operation. */
-int rr_link_last_words(struct rr_tcp *t, int peer, const struct rr_ask *mine, ringred_error *why)
+int rr_link_last_words(struct rr_tcp *t, int peer, ringred_error *why)
 {
     struct rr_link *l = &t->link[peer];
     struct rr_frame f;
 
     if (!l->hunt_until_ns)
         l->drop = l->stream->left; /* of the frame under way */
-    l->receiving = NULL;
+    l->receiving = l->hoping = l->posted = l->stream->into = NULL;
     for (;;) {
         rr_stream_skip(l->stream, &l->drop);
         int rc = l->drop ? fill(t, peer, why) : rr_link_next_header(t, peer, &f, why);
@@ -100,8 +105,9 @@ int rr_link_last_words(struct rr_tcp *t, int peer, const struct rr_ask *mine, ri
         if (rc)
             return rr_link_lost(t, peer, rr_link_send_errno(l), why);
         if (!l->drop) {
-            if (f.kind == RR_FRAME_DATA && (uint32_t)f.ask.sequence == (uint32_t)mine->sequence &&
-                !(mine->collective & RR_RAGGED))
+            const struct rr_channel *c = rr_channel_find(t, f.channel);
+            const struct rr_ask *mine = c && f.kind == RR_FRAME_DATA ? rr_channel_recall(c, &f.ask) : NULL;
+            if (mine && !(mine->collective & RR_RAGGED))
                 RR_TRY(rr_ask_compare(mine, t->me, &f.ask, peer, why));
             l->stream->lo += RR_FRAME_BYTES;
             l->drop = f.length;
@@ -135,7 +141,7 @@ static int out_of_step(struct rr_tcp *t, const struct rr_move *m, const struct r
                        ringred_error *why)
 {
     struct rr_link *l = &t->link[m->peer];
-    const struct rr_ask *before = rr_link_recall(t, &f->ask);
+    const struct rr_ask *before = rr_channel_recall(t->first, &f->ask);
     const struct rr_frame ask = { .kind = RR_FRAME_ASK, .ask = *m->ask };
 
     if (before && (uint32_t)before->sequence != (uint32_t)m->ask->sequence)
@@ -148,7 +154,7 @@ static int out_of_step(struct rr_tcp *t, const struct rr_move *m, const struct r
 }
 
 /* Is the data frame the one that the plan wants next? */
-static int expect(struct rr_tcp *t, const struct rr_move *m, struct rr_frame *f, ringred_error *why)
+int rr_link_expect(struct rr_tcp *t, const struct rr_move *m, struct rr_frame *f, ringred_error *why)
 {
     const struct rr_link *l = &t->link[m->peer];
     uint64_t theirs = f->ask.count;
@@ -178,22 +184,32 @@ static int take_header(struct rr_tcp *t, struct rr_move *m, ringred_error *why)
     struct rr_frame f;
     int rc = 0, system = 0;
 
-    rr_link_remember(t, m->ask);
     if (m->length > DIRECT && rr_stream_is_empty(s)) {
         rc = rr_stream_read_both(s, m->bytes, rr_link_stripe(l, m->length), &system);
         if (rc)
             return rc < 0 ? rr_link_lost(t, m->peer, system, why) : rc;
     }
     rc = rr_link_next_header(t, m->peer, &f, why);
+    if (RR_UNLIKELY(l->in_shared) && rc >= 0)
+        return rr_mux_recv(t, m, why); /* the peer has said so just now */
     if (rc)
         return rc;
     s->lo += RR_FRAME_BYTES;
     if (!is_in_step(m, &f))
         return out_of_step(t, m, &f, why);
-    RR_TRY(expect(t, m, &f, why));
+    RR_TRY(rr_link_expect(t, m, &f, why));
     l->receiving = m;
     s->in = m->bytes;
     s->left = f.length;
+    return 0;
+}
+
+int rr_link_stripe_at(const struct rr_move *m, const struct rr_frame *f, size_t *at, ringred_error *why)
+{
+    *at = (uint32_t)f->ask.root;
+    if (*at > m->length || f->length > m->length - *at)
+        return rr_fail(why, RINGRED_EWIRE, m->peer, 0, "rank %d sent a stripe of %u bytes at %zu of %zu", m->peer,
+                       f->length, *at, m->length);
     return 0;
 }
 
@@ -205,18 +221,16 @@ static int take_stripe(struct rr_tcp *t, struct rr_move *m, int i, ringred_error
     int rc = 0;
 
     if (i == 0)
-        rc = front(t, m->peer, &f, why);
+        rc = rr_link_front(t, m->peer, &f, why);
     while (i > 0 && rc == 0 && s->hi - s->lo < RR_FRAME_BYTES)
-        rc = read_ahead(s);
+        rc = rr_link_read_ahead(s);
     if (rc)
         return rc;
     RR_TRY(rr_frame_read(s->room + s->lo, m->peer, &f, why));
     if (f.kind != RR_FRAME_STRIPE || !is_in_step(m, &f) || f.slot != m->slot || f.segment != m->segment)
         return RINGRED_PENDING; /* of a later message; its own header will be looked at closely */
-    size_t at = (uint32_t)f.ask.root;
-    if (at > m->length || f.length > m->length - at)
-        return rr_fail(why, RINGRED_EWIRE, m->peer, 0, "rank %d sent a stripe of %u bytes at %zu of %zu", m->peer,
-                       f.length, at, m->length);
+    size_t at;
+    RR_TRY(rr_link_stripe_at(m, &f, &at, why));
     s->lo += RR_FRAME_BYTES;
     s->in = (unsigned char *)m->bytes + at;
     s->left = f.length;
@@ -225,7 +239,7 @@ static int take_stripe(struct rr_tcp *t, struct rr_move *m, int i, ringred_error
 
 /* Between two frames, and not by an error, unless the peer has said goodbye: then a close that finds
  * something unread resets what nobody needs any more. */
-static bool is_clean_end(const struct rr_link *l, const struct rr_stream *s)
+bool rr_link_is_clean_end(const struct rr_link *l, const struct rr_stream *s)
 {
     return s->left == 0 && s->lo == s->hi && !s->spilled && (!s->read_errno || l->state == LINK_LEFT);
 }
@@ -240,7 +254,7 @@ static int receive_stripes(struct rr_tcp *t, struct rr_move *m, int i, ringred_e
         int rc = s->ended ? 0 : rr_stream_take(s, &m->done, &s->read_errno);
         if (rc < 0)
             s->ended = true;
-        if (s->ended && !is_clean_end(&t->link[m->peer], s))
+        if (s->ended && !rr_link_is_clean_end(&t->link[m->peer], s))
             return rr_link_lost(t, m->peer, s->read_errno, why);
         if (rc)
             return rc < 0 ? ENDED : rc;
@@ -273,7 +287,8 @@ static int receive_all(struct rr_tcp *t, struct rr_move *m, ringred_error *why)
 /* Nothing will come any more of what this rank has not begun to receive. */
 bool rr_link_has_left(const struct rr_link *l)
 {
-    return l->state == LINK_LEFT && rr_stream_is_empty(l->stream) && !l->receiving;
+    return l->state == LINK_LEFT && rr_stream_is_empty(l->stream) && !l->receiving &&
+           !rr_mux_owes(l, NULL, 0);
 }
 
 int rr_link_recv(struct rr_transport *base, struct rr_move *m, ringred_error *why)
@@ -282,14 +297,19 @@ int rr_link_recv(struct rr_transport *base, struct rr_move *m, ringred_error *wh
     struct rr_link *l = &t->link[m->peer];
     int system = 0, rc = 0;
 
+    if (RR_UNLIKELY((l->in_shared || m->channel || m->posted || m->begun || l->kept) && !l->receiving))
+        return rr_mux_recv(t, m, why);
     if (RR_UNLIKELY(l->state == LINK_DEAD || rr_link_has_left(l)))
         return rr_link_lost(t, m->peer, l->system, why);
     if (RR_UNLIKELY(l->hunt_until_ns != 0))
         return hunt(t, m->peer, m->ask, why);
     if (!l->receiving) {
         rc = take_header(t, m, why);
-        if (rc)
+        if (rc || !l->receiving) {
+            l->hoping = rc == RINGRED_PENDING && !m->posted ? m : NULL;
             return rc;
+        }
+        l->hoping = NULL;
     }
     if (l->streams > 1)
         return receive_all(t, m, why);

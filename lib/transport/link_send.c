@@ -46,22 +46,6 @@ void rr_link_queue(struct rr_tcp *t, int peer, const struct rr_frame *f, const v
         (void)rr_link_flush_tail(l); /* a lost peer is found when it is needed */
 }
 
-void rr_link_remember(struct rr_tcp *t, const struct rr_ask *ask)
-{
-    struct rr_ask *slot = &t->asked[ask->sequence % RR_LINK_ASKED];
-
-    if (slot->sequence != ask->sequence)
-        *slot = *ask;
-}
-
-/* What this rank asked for in the operation that a peer speaks of; NULL: too long ago, or not yet. */
-const struct rr_ask *rr_link_recall(const struct rr_tcp *t, const struct rr_ask *theirs)
-{
-    const struct rr_ask *slot = &t->asked[theirs->sequence % RR_LINK_ASKED];
-
-    return slot->sequence && (uint32_t)slot->sequence == (uint32_t)theirs->sequence ? slot : NULL;
-}
-
 /* Of the first stream that takes no more; 0: all do. */
 int rr_link_send_errno(const struct rr_link *l)
 {
@@ -94,6 +78,8 @@ static void give(struct rr_link *l, struct rr_stream *s)
                           .segment = m->segment,
                           .ask = *m->ask };
 
+    if (m->channel)
+        f.channel = rr_way_of(m)->name;
     if (rr_ask_is_by_pairs(m->ask))
         f.ask.count = m->elements;
     if (l->given)
@@ -123,23 +109,24 @@ static int send_stripes(struct rr_link *l)
     return busy || l->given < l->sending->length ? RINGRED_PENDING : 0;
 }
 
-int rr_link_send(struct rr_transport *base, struct rr_move *m, ringred_error *why)
+int rr_link_begin_send(struct rr_tcp *t, struct rr_move *m, ringred_error *why)
 {
-    struct rr_tcp *t = rr_tcp_of(base);
     struct rr_link *l = &t->link[m->peer];
-    int rc = 0;
+    int rc = l->tail_bytes || l->stream->send_errno ? rr_link_flush_tail(l) : 0;
 
-    if (RR_UNLIKELY(l->state != LINK_UP))
-        return rr_link_lost(t, m->peer, l->system, why);
-    if (!l->sending) {
-        rc = l->tail_bytes || l->stream->send_errno ? rr_link_flush_tail(l) : 0;
-        if (RR_UNLIKELY(rc))
-            return rc < 0 ? rr_link_last_words(t, m->peer, m->ask, why) : rc;
-        rr_link_remember(t, m->ask);
-        l->sending = m;
-        l->given = 0;
-        give(l, l->stream);
-    }
+    if (RR_UNLIKELY(rc))
+        return rc < 0 ? rr_link_last_words(t, m->peer, why) : rc;
+    l->sending = m;
+    l->given = 0;
+    give(l, l->stream);
+    return 0;
+}
+
+int rr_link_go_on(struct rr_tcp *t, struct rr_move *m, ringred_error *why)
+{
+    struct rr_link *l = &t->link[m->peer];
+    int rc;
+
     do { /* with several streams a turn gives each a stripe */
         size_t given = l->given;
         rc = send_stripes(l);
@@ -147,7 +134,7 @@ int rr_link_send(struct rr_transport *base, struct rr_move *m, ringred_error *wh
             break;
     } while (rc == RINGRED_PENDING);
     if (rc < 0)
-        return rr_link_last_words(t, m->peer, m->ask, why);
+        return rr_link_last_words(t, m->peer, why);
     if (rc)
         return rc;
     m->done = m->length;
@@ -155,4 +142,21 @@ int rr_link_send(struct rr_transport *base, struct rr_move *m, ringred_error *wh
                           memory_order_relaxed);
     l->sending = NULL;
     return 0;
+}
+
+int rr_link_send(struct rr_transport *base, struct rr_move *m, ringred_error *why)
+{
+    struct rr_tcp *t = rr_tcp_of(base);
+    struct rr_link *l = &t->link[m->peer];
+
+    if (RR_UNLIKELY(l->state != LINK_UP))
+        return rr_link_lost(t, m->peer, l->system, why);
+    if (RR_UNLIKELY(l->out_shared || m->channel))
+        return rr_mux_send(t, m, why);
+    if (!l->sending) {
+        int rc = rr_link_begin_send(t, m, why);
+        if (rc)
+            return rc;
+    }
+    return rr_link_go_on(t, m, why);
 }

@@ -23,6 +23,9 @@ struct rr_shm {
     int32_t *pid;               /* [ranks] */
     struct rr_heap *heap;       /* mine; outlives the communicator while memory of it is in use */
     uint64_t **touched;         /* [ranks] bit per RR_HEAP_CHUNK of a mate's heap that is mapped in */
+    struct rr_slot *slots;      /* room for pages of communicators that borrow, with those that are free first */
+    struct rr_stage *stages;    /* for them, too */
+    struct rr_borrowed *over;   /* those that this rank has left and not all mates */
     struct rr_window {
         uint64_t offset;
         size_t bytes;
@@ -35,8 +38,11 @@ struct rr_shm {
 struct rr_heap *rr_heap_new(size_t bytes);
 int rr_heap_fd(const struct rr_heap *h);
 char *rr_heap_base(const struct rr_heap *h);
+void rr_heap_leave(void *memory); /* frees a range whose bytes mates may still look at */
 void rr_heap_release(struct rr_heap *h); /* the communicator lets go of it */
 
+/* NULL: nothing of it may be left. */
+void rr_borrow_close(struct rr_shm *m);
 void rr_shm_ring(struct rr_shared *s);
 bool rr_shm_fences(void);
 

@@ -104,9 +104,14 @@ static int take_fds(int socket, int *fd, int n, int64_t deadline_ns, ringred_err
 
 /* ---- the segment ---- */
 
+static int self_ranks(const struct rr_shared *s)
+{
+    return ((const struct rr_shm *)s)->ranks;
+}
+
 static size_t share_bytes(const struct rr_shared *s) /* of one rank: its page, its stage, the stagger */
 {
-    return rr_round_up(sizeof(struct rr_page), PAGE) + s->stage_bytes + rr_round_up(STAGGER, PAGE);
+    return rr_round_up(rr_page_bytes(self_ranks(s)), PAGE) + s->stage_bytes + rr_round_up(STAGGER, PAGE);
 }
 
 static size_t whole_bytes(const struct rr_shared *s)
@@ -159,11 +164,12 @@ static int map_segment(struct rr_shm *m, int fd, ringred_error *why)
                        m->segment_bytes);
     }
     s->host = m->segment;
+    s->team = &s->host->team;
     char *at = (char *)m->segment + rr_round_up(sizeof(struct rr_host_page), PAGE);
     for (int i = 0; i < s->locals; i++, at += share_bytes(s)) {
         struct rr_mate *mate = &s->mate[s->local[i]];
         mate->page = (struct rr_page *)(void *)at;
-        mate->stage = at + rr_round_up(sizeof(struct rr_page), PAGE) + (size_t)(i % 4) * (STAGGER / 4 / RR_LINE) * RR_LINE;
+        mate->stage = at + rr_round_up(rr_page_bytes(m->ranks), PAGE) + (size_t)(i % 4) * (STAGGER / 4 / RR_LINE) * RR_LINE;
     }
     return 0;
 }
@@ -228,13 +234,18 @@ static void shm_check(struct rr_shared *s, uint8_t *gone)
         struct pollfd look = { m->pidfd[rank], POLLIN, 0 };
         if (rank == s->me || (gone[rank] & RR_GONE_MEMORY))
             continue;
-        if (atomic_load(&s->mate[rank].page->left))
-            gone[rank] |= RR_GONE_MEMORY;
-        else if (m->pidfd[rank] >= 0)
+        if (m->pidfd[rank] >= 0)
             gone[rank] |= poll(&look, 1, 0) == 1 ? RR_GONE_MEMORY : 0;
         else
             gone[rank] |= kill(m->pid[rank], 0) && errno == ESRCH ? RR_GONE_MEMORY : 0;
     }
+}
+
+void rr_shared_left(const struct rr_shared *s, uint8_t *gone)
+{
+    for (int i = 0; i < s->locals; i++)
+        if (s->local[i] != s->me && atomic_load(&s->mate[s->local[i]].page->left))
+            gone[s->local[i]] |= RR_GONE_MEMORY;
 }
 
 int rr_shared_watch(struct rr_shared *s, int epoll, ringred_error *why)
@@ -439,16 +450,20 @@ int rr_shared_open(int ranks, int me, const struct rr_boot *boot, const int *loc
     return 0;
 }
 
+void rr_shared_leave(struct rr_shared *s, uint64_t last)
+{
+    atomic_store(&s->mate[s->me].page->left, last + 1);
+    rr_shm_ring(s);
+}
+
 void rr_shared_close(struct rr_shared *s, uint64_t last)
 {
     struct rr_shm *m = self(s);
 
     if (!s)
         return;
-    if (s->host) {
-        atomic_store(&s->mate[s->me].page->left, last + 1);
-        rr_shm_ring(s);
-    }
+    if (s->host)
+        rr_shared_leave(s, last);
     for (int r = 0; r < m->ranks && m->bell && m->pidfd; r++) {
         rr_fd_close(m->bell[r]);
         rr_fd_close(m->pidfd[r]);
@@ -457,6 +472,7 @@ void rr_shared_close(struct rr_shared *s, uint64_t last)
         if (m->touched)
             rr_free(m->touched[r]);
     }
+    rr_borrow_close(m);
     if (m->segment)
         munmap(m->segment, m->segment_bytes);
     rr_heap_release(m->heap);

@@ -23,6 +23,8 @@ struct rr_stream {
     /* in: the payload under way */
     unsigned char *in;          /* where what is left of it goes */
     size_t left;
+    struct rr_move *into;       /* several channels: the message that it belongs to; */
+    struct rr_kept *kept;       /* or it has come before it is wanted. NULL: none is under way */
     unsigned char room[RR_STREAM_ROOM];
     size_t lo, hi;
     unsigned char *spill;       /* what came behind the room's bytes and lies where the posted receive */

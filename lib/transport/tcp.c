@@ -59,28 +59,36 @@ static void check_silence(struct rr_tcp *t)
         }
 }
 
-static int tcp_check(struct rr_transport *base, const struct rr_ask *ask, uint8_t *gone,
-                     ringred_error *why)
+/* Takes control frames from a peer that nobody is receiving from; its data stay where they are. */
+static int check_alone(struct rr_tcp *t, int peer, ringred_error *why)
+{
+    struct rr_link *l = &t->link[peer];
+    struct rr_frame f;
+
+    if (l->hunt_until_ns || (l->stream->left && !rr_link_send_errno(l)))
+        return 0;
+    return rr_link_send_errno(l) ? rr_link_last_words(t, peer, why) : rr_link_next_header(t, peer, &f, why);
+}
+
+static int tcp_check(struct rr_transport *base, uint8_t *gone, ringred_error *why)
 {
     struct rr_tcp *t = rr_tcp_of(base);
 
-    rr_link_remember(t, ask);
     check_silence(t);
     for (int peer = 0; peer < t->ranks; peer++) {
         struct rr_link *l = &t->link[peer];
         ringred_error seen;
-        struct rr_frame f;
         if (l->state == LINK_UP && !l->sending)
             (void)rr_link_flush_tail(l);
-        if (l->state == LINK_UP && !l->hunt_until_ns && (!l->stream->left || rr_link_send_errno(l))) {
-            int rc = rr_link_send_errno(l) ? rr_link_last_words(t, peer, ask, &seen)
-                                           : rr_link_next_header(t, peer, &f, &seen);
+        if (l->state == LINK_UP) {
+            bool mux = (l->in_shared || l->kept || l->posted) && !l->receiving && !rr_link_send_errno(l);
+            int rc = mux ? rr_mux_pump(t, peer, &seen) : check_alone(t, peer, &seen);
             if (rc < 0 && l->state == LINK_UP) {
                 *why = seen;
                 return rc;
             }
         }
-        if (l->state == LINK_DEAD || rr_link_has_left(l))
+        if ((l->state == LINK_DEAD && !rr_mux_owes(l, NULL, 0)) || rr_link_has_left(l))
             gone[peer] |= RR_GONE_LINK;
     }
     return 0;
@@ -155,6 +163,7 @@ static void tcp_tell(struct rr_transport *base, const ringred_error *why)
             keep_rest(l);
         for (int i = 0; i < l->streams; i++)
             l->stream[i].spilled = 0; /* the buffer that a receive was posted with may go away, too */
+        l->posted = l->hoping = NULL;
         rr_link_queue(t, peer, &f, payload);
     }
     int64_t until = rr_now_ns() + TELL_NS;
@@ -162,14 +171,22 @@ static void tcp_tell(struct rr_transport *base, const ringred_error *why)
         (void)poll(NULL, 0, 1); /* a peer that is stuck in a receive of ours takes it at once */
 }
 
-static void tcp_probe(struct rr_transport *base, const struct rr_ask *ask)
+static void tcp_begin(struct rr_transport *base, struct rr_channel *channel, const struct rr_ask *ask)
+{
+    rr_channel_remember(channel ? channel : rr_tcp_of(base)->first, ask);
+}
+
+static void tcp_probe(struct rr_transport *base, struct rr_channel *channel, const struct rr_ask *ask)
 {
     struct rr_tcp *t = rr_tcp_of(base);
-    struct rr_frame f = { .kind = RR_FRAME_ASK, .ask = *ask };
+    const struct rr_channel *c = channel ? channel : t->first;
 
-    for (int peer = 0; peer < t->ranks; peer++)
+    for (int way = 0; way < c->ranks; way++) {
+        const struct rr_frame f = { .kind = RR_FRAME_ASK, .channel = c->way[way].name, .ask = *ask };
+        int peer = c->member ? c->member[way] : way;
         if (!t->link[peer].tail_bytes) /* else one waits already, and room is left for a last word */
             rr_link_queue(t, peer, &f, "");
+    }
 }
 
 /* ---- opening and closing ---- */
@@ -221,6 +238,7 @@ static void free_links(struct rr_tcp *t)
         rr_free(l->stream);
         rr_free(l->rest);
     }
+    rr_channels_free(t);
     rr_free(t->link);
     rr_free(t);
 }
@@ -262,7 +280,7 @@ static void tcp_describe(const struct rr_transport *base, struct rr_text *text)
     for (int peer = 0; peer < t->ranks; peer++)
         rr_text_add(text, "%s%llu", peer ? "," : "",
                     (unsigned long long)atomic_load_explicit(&t->link[peer].payload, memory_order_relaxed));
-    rr_text_add(text, "]}");
+    rr_text_add(text, "],\"kept\":%zu}", atomic_load_explicit(&t->kept_most, memory_order_relaxed));
 }
 
 static const struct rr_transport_ops tcp_ops = {
@@ -272,6 +290,7 @@ static const struct rr_transport_ops tcp_ops = {
     .send = rr_link_send,
     .recv = rr_link_recv,
     .check = tcp_check,
+    .begin = tcp_begin,
     .watch = tcp_watch,
     .tell = tcp_tell,
     .flush = tcp_flush,
@@ -327,9 +346,11 @@ int rr_tcp_open(int ranks, int me, const int *fd, int streams, const struct rr_c
     int rc = t && link ? 0 : RINGRED_ENOMEM, peer = 0;
 
     if (rc == 0)
-        *t = (struct rr_tcp){ .base = { &tcp_ops }, .ranks = ranks, .me = me, .log = log, .link = link,
+        *t = (struct rr_tcp){ .base = { &tcp_ops, &t->base }, .ranks = ranks, .me = me, .log = log, .link = link,
                            .congestion = *congestion,
                            .peer_timeout_ns = rr_setting(settings, RR_SET_PEER_TIMEOUT) };
+    if (rc == 0)
+        rc = rr_channel_new(&t->base, ranks, NULL, &t->first, why);
     for (; peer < ranks && rc == 0; peer++)
         rc = open_link(t, &link[peer], fd + (size_t)peer * (size_t)streams, streams);
     if (rc == 0) {

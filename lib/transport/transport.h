@@ -37,9 +37,19 @@ int rr_ask_compare(const struct rr_ask *mine, int my_rank, const struct rr_ask *
 uint32_t rr_ask_hash(const struct rr_ask *ask);
 void rr_ask_print(const struct rr_ask *ask, struct rr_text *t);
 
+/* The messages of one communicator on a link transport (channel.c). The first exists with the transport. While a
+ * link has carried no other, messages travel in plan order and whatever comes is what is due. From then on
+ * operations of different communicators meet in any order: a message of up to RR_EAGER bytes may come before it is
+ * wanted and is kept, as many as the sender has credit for; a larger one waits at its sender until it is wanted. */
+struct rr_channel;
+
 /* One transfer: the engine's, until it has ended. */
 struct rr_move {
     int peer;
+    int way;                              /* the peer's rank on the channel's communicator */
+    struct rr_channel *channel;           /* NULL: the first */
+    struct rr_move *next;                 /* the rest is the transport's */
+    bool posted, begun, counted, charged;
     uint16_t slot;
     uint32_t segment;
     void *bytes;                          /* read by send, written by recv */
@@ -63,9 +73,10 @@ struct rr_transport_ops {
     int (*send)(struct rr_transport *t, struct rr_move *m, ringred_error *why);
     int (*recv)(struct rr_transport *t, struct rr_move *m, ringred_error *why);
     /* Looks at peers that nobody is receiving from, and flushes what control frames are queued: sets
-     * RR_GONE_LINK in gone[r] for those that will send no more. < 0: a peer told of a failure. `ask` is
-     * my operation. */
-    int (*check)(struct rr_transport *t, const struct rr_ask *ask, uint8_t *gone, ringred_error *why);
+     * RR_GONE_LINK in gone[r] for those that will send no more. < 0: a peer told of a failure. */
+    int (*check)(struct rr_transport *t, uint8_t *gone, ringred_error *why);
+    /* This rank enters an operation. */
+    void (*begin)(struct rr_transport *t, struct rr_channel *channel, const struct rr_ask *ask);
     /* Puts everything that can end a wait into an epoll set, once, edge-triggered. */
     int (*watch)(struct rr_transport *t, int epoll, ringred_error *why);
     /* Says to every peer: the communicator is broken, and why. Nothing of a move in flight is touched
@@ -73,7 +84,7 @@ struct rr_transport_ops {
     void (*tell)(struct rr_transport *t, const ringred_error *why);
     void (*flush)(struct rr_transport *t);
     /* Queues to every peer: my operation has waited for long, compare it with yours. */
-    void (*probe)(struct rr_transport *t, const struct rr_ask *ask);
+    void (*probe)(struct rr_transport *t, struct rr_channel *channel, const struct rr_ask *ask);
     /* Goodbye after operation `last`, half-close, drain until the deadline; frees. */
     int (*close)(struct rr_transport *t, uint64_t last, int64_t deadline_ns);
     /* One sentence of how a gone peer went; NULL if it is not known. */
@@ -83,7 +94,24 @@ struct rr_transport_ops {
 
 struct rr_transport {
     const struct rr_transport_ops *ops;
+    struct rr_transport *core;            /* itself, or what a decorator stands before: channels are its */
 };
+
+/* A channel between members (ranks of the job), mine among them. Peers are told its name, they tell theirs. */
+int rr_channel_new(struct rr_transport *core, int ranks, const int16_t *member, struct rr_channel **channel,
+                   ringred_error *why);
+uint16_t rr_channel_name(const struct rr_channel *channel);
+void rr_channel_route(struct rr_channel *channel, int way, uint16_t name);
+/* Sets RR_GONE_LINK for members that have left the channel, and of which nothing is kept. */
+void rr_channel_left(struct rr_transport *core, const struct rr_channel *channel, uint8_t *gone);
+/* 1 + the operation after which a member left; 0: it has not. */
+uint64_t rr_channel_left_after(struct rr_transport *core, const struct rr_channel *channel, int way);
+/* Says goodbye after operation `last`. It frees itself once all members have. */
+void rr_channel_leave(struct rr_transport *core, struct rr_channel *channel, uint64_t last);
+/* One that nobody was told of. */
+void rr_channel_free(struct rr_transport *core, struct rr_channel *channel);
+#define RR_EAGER 32768
+#define RR_CREDIT 131072                  /* bytes under way from a rank to another on one channel, unasked for */
 
 /* Congestion control of sockets inside a host and of those that leave it. probe: which is best inside
  * this host, a small number for choose; takes some 10 ms. ESETTING: the kernel has not what is wished. */
@@ -105,8 +133,6 @@ int rr_tcp_open(int ranks, int me, const int *fd, int streams, const struct rr_c
 #define RR_INLINE 48                      /* payload bytes that travel in the flag's own line */
 #define RR_SEGMENT_BITS 24                /* a counter is (operation << 24) + segments done */
 
-#define RR_PAGE_PARTS 256                 /* the most ranks that a communicator has */
-
 /* What a rank says when it enters an operation; two, used in turn, since nobody can be more than one
  * operation ahead of anybody. The counter is written last and read first. */
 struct rr_arrival {
@@ -115,6 +141,7 @@ struct rr_arrival {
         uint64_t longest;                 /* parts of unequal length: elements of this rank's longest */
         struct {
             uint64_t in, out;             /* offsets of the windows in the rank's heap */
+            uint64_t stage;               /* of its stage, where that is borrowed from there */
             uint8_t in_window, out_window;
         } window;
     } u;
@@ -124,7 +151,9 @@ struct rr_arrival {
 };
 _Static_assert(sizeof(struct rr_arrival) == RR_LINE, "an arrival is one cache line");
 
-/* One rank's page of the host's segment. Written by that rank alone unless noted. */
+/* What one rank says to its mates on one communicator: of the first it lies in the host's segment, of others in the
+ * rank's heap. Written by that rank alone unless noted. Behind it, uint64_t[2][ranks], stand its parts of unequal
+ * length: elements for each rank. */
 struct rr_page {
     struct rr_arrival arrival[2];
     struct {
@@ -133,16 +162,33 @@ struct rr_page {
     _Alignas(2 * RR_LINE) struct rr_ask ask[2]; /* the full text behind the hash */
     _Alignas(2 * RR_LINE) _Atomic uint32_t asleep; /* set by the owner, taken back by whoever rings */
     _Atomic uint64_t left;                /* 1 + the last operation of a rank that said goodbye */
-    _Alignas(2 * RR_LINE) uint64_t part[2][RR_PAGE_PARTS]; /* parts of unequal length: elements for each rank */
+    /* of pages in heaps: the last operation that this rank has ended, and so reads nobody's stage for; how many
+     * communicators that lay here it has left */
+    _Atomic uint64_t ended, closed;
+};
+
+static inline uint64_t *rr_page_parts(const struct rr_page *page, uint32_t turn, int ranks)
+{
+    return (uint64_t *)(uintptr_t)(page + 1) + turn * (size_t)ranks;
+}
+
+static inline size_t rr_page_bytes(int ranks)
+{
+    return rr_round_up(sizeof(struct rr_page) + 2 * (size_t)ranks * sizeof(uint64_t), 2 * RR_LINE);
+}
+
+/* What all ranks of a communicator on a host share: the last-arriver lane's. */
+struct rr_team {
+    struct {
+        _Alignas(2 * RR_LINE) _Atomic uint64_t counter; /* as in an arrival: the operation is over */
+        int32_t by;                       /* who did the work */
+    } over[2];                            /* in turn, as arrivals are */
+    _Alignas(2 * RR_LINE) _Atomic uint64_t arrived; /* arrivals ever */
 };
 
 /* What all ranks of a host share besides. */
 struct rr_host_page {
-    struct {
-        _Alignas(2 * RR_LINE) _Atomic uint64_t counter; /* as in an arrival: the operation is over */
-        int32_t by;                       /* who did the work */
-    } over[2];                            /* last-arriver lane; in turn, as arrivals are */
-    _Alignas(2 * RR_LINE) _Atomic uint64_t arrived; /* last-arriver lane: arrivals ever */
+    struct rr_team team;                  /* of the first communicator */
     _Alignas(2 * RR_LINE) _Atomic uint32_t sleepers; /* ranks whose asleep is set, or about to be */
     _Alignas(2 * RR_LINE) _Atomic uint32_t verdict; /* 0 none, 1 being written, 2 there */
     ringred_error why;
@@ -151,13 +197,18 @@ struct rr_host_page {
 struct rr_mate {                          /* a rank of this host as this rank reaches it; zero for others */
     struct rr_page *page;
     char *stage, *heap;
+    int home;                             /* another communicator than the first: its rank there */
+    uint64_t generation;                  /* what closed will be when it has left */
 };
 
 struct rr_shared {
     struct rr_host_page *host;
+    struct rr_team *team;
+    struct rr_shared *home;               /* the first communicator's, from which this one borrows; its own: NULL */
     struct rr_mate *mate;                 /* [ranks of the communicator] */
     int16_t *local;                       /* the ranks of this host, ascending */
     int locals, me;
+    bool busy;                            /* of one that borrows: its stage is in use */
     size_t stage_bytes, heap_bytes;
     bool fences;                          /* sleepers can make every mate pass a fence (doorbell.c) */
     bool windows;                         /* every mate reaches every heap; else all buffers are ordinary */
@@ -193,6 +244,25 @@ int rr_shared_sleep_begin(struct rr_shared *s);
 void rr_shared_sleep_end(struct rr_shared *s);
 int rr_shared_watch(struct rr_shared *s, int epoll, ringred_error *why);
 
+/* ---- communicators that borrow (borrow.c); nothing here may be called by two threads at once ---- */
+
+/* What of `home` the members (ranks there, mine being `me` of them) share. Mates are told where my page is:
+ * *offset in my heap, and which generation of it. */
+int rr_shared_borrow(struct rr_shared *home, int ranks, int me, const int16_t *member, size_t stage_bytes,
+                     struct rr_shared **shared, uint64_t *offset, uint64_t *generation, ringred_error *why);
+int rr_shared_find(struct rr_shared *s, int rank, uint64_t offset, uint64_t generation, ringred_error *why);
+/* Takes a stage out of my heap, or one that was another's and is not in use. Until it is idle, it is kept. */
+int rr_shared_hold(struct rr_shared *s, ringred_error *why);
+void rr_shared_idle(struct rr_shared *s);
+/* I have ended an operation, and read nobody's stage any more. */
+static inline void rr_shared_ended(struct rr_shared *s, uint64_t sequence)
+{
+    if (RR_UNLIKELY(s->home != NULL))
+        atomic_store_explicit(&s->mate[s->me].page->ended, sequence, memory_order_release);
+}
+/* Says goodbye; frees itself when all mates have. unused: nobody was told of it. */
+void rr_shared_return(struct rr_shared *s, uint64_t last, bool unused);
+
 size_t rr_stage_bytes(size_t wish, int locals); /* of a rank's stage; wish: the setting, 0 chosen */
 
 /* The first verdict of a host counts. judge: false if there was one already, copied into *why. */
@@ -204,6 +274,9 @@ bool rr_shared_verdict(struct rr_shared *s, ringred_error *why); /* true: there 
 int rr_shared_open(int ranks, int me, const struct rr_boot *boot, const int *local,
                    const struct rr_settings *settings, int64_t deadline_ns,
                    struct rr_shared **shared, ringred_error *why);
+/* Sets RR_GONE_MEMORY for mates that have said goodbye. */
+void rr_shared_left(const struct rr_shared *s, uint8_t *gone);
+void rr_shared_leave(struct rr_shared *s, uint64_t last); /* says goodbye, and stays for those that borrow */
 void rr_shared_close(struct rr_shared *s, uint64_t last); /* last operation, told to the mates */
 
 /* Puts the faults of the setting fault between the engine and both kinds of transport (faulty.c). */

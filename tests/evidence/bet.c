@@ -230,10 +230,10 @@ static void engine_init(void)
     uint32_t most = 0;
 
     for (int r = 0; r < ranks; r++) {
-        mates[r] = (struct rr_mate){ &area->page[r], stages + (size_t)r * STAGE, heaps + (size_t)r * HEAP };
+        mates[r] = (struct rr_mate){ .page = &area->page[r], .stage = stages + (size_t)r * STAGE, .heap = heaps + (size_t)r * HEAP };
         everybody[r] = hosts[r] = (int16_t)r;
     }
-    shared = (struct rr_shared){ .host = &area->host, .mate = mates, .local = everybody, .locals = ranks,
+    shared = (struct rr_shared){ .host = &area->host, .team = &area->host.team, .mate = mates, .local = everybody, .locals = ranks,
                                  .me = me, .stage_bytes = STAGE, 
                                  .heap_bytes = HEAP, .windows = true, .ring = nothing,
                                  .touch = mapped };

@@ -64,7 +64,7 @@ static bool turn(struct target *t, bool looks)
     }
     if (!is_fine(rc, &why))
         return false;
-    return !looks || is_fine(t->links->ops->check(t->links, &mine, gone, &why), &why);
+    return !looks || is_fine(t->links->ops->check(t->links, gone, &why), &why);
 }
 
 static bool target_open(struct target *t, size_t length, int fd)
@@ -85,6 +85,7 @@ static bool target_open(struct target *t, size_t length, int fd)
         free(t->room);
         return false;
     }
+    t->links->ops->begin(t->links, NULL, &mine);
     post(t);
     return true;
 }
@@ -95,7 +96,7 @@ static void target_close(struct target *t)
     size_t length = t->m.length;
 
     t->links->ops->tell(t->links, &why);
-    t->links->ops->probe(t->links, &mine);
+    t->links->ops->probe(t->links, NULL, &mine);
     for (size_t i = 0; i < GUARD; i++)
         must(t->room[length + i] == 0x5a);
     free(t->room); /* what the engine lent is the caller's again */

@@ -246,8 +246,8 @@ static void open_rank(int rank)
     struct actor *a = &world.rank[rank];
 
     everybody[rank] = (int16_t)rank;
-    mates[rank] = (struct rr_mate){ &a->page, a->stage, a->heap };
-    shared[rank] = (struct rr_shared){ .host = &world.host, .mate = mates, .local = everybody,
+    mates[rank] = (struct rr_mate){ .page = &a->page, .stage = a->stage, .heap = a->heap };
+    shared[rank] = (struct rr_shared){ .host = &world.host, .team = &world.host.team, .mate = mates, .local = everybody,
                                        .locals = now->ranks, .me = rank, .stage_bytes = now->stage,
                                        .heap_bytes = HEAP, .ring = ring, .touch = mapped };
     a->engine = (struct rr_engine){ .rank = rank, .ranks = now->ranks, .shared = &shared[rank], .polls = 1,
@@ -397,7 +397,7 @@ static void test_whoever_dies_at_the_work_is_missed(void **state)
     atomic_store(&world.rank[2].page.arrival[1].counter, a->run.base + 1); /* and then it dies */
     assert_int_equal(rr_run_waits_for(&a->engine, &a->run, gone), 2);
     assert_int_equal(rr_run_waits_for(&a->engine, &a->run, (const uint8_t[RANKS]){ 0 }), -1);
-    atomic_store(&world.host.over[1].counter, a->run.base + 1);
+    atomic_store(&world.host.team.over[1].counter, a->run.base + 1);
     assert_int_equal(rr_run_waits_for(&a->engine, &a->run, gone), -1);
     assert_string_equal(wrong, "");
 }

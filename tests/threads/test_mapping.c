@@ -41,6 +41,7 @@ struct side {
     struct rr_shared shared;
     struct rr_mate mates[RANKS];
     struct rr_engine engine;
+    uint32_t most_steps;
     struct rr_program program[KINDS][RANKS]; /* by root; lanes have none */
     int16_t everybody[RANKS];
     float *in, *out, *own;
@@ -78,7 +79,7 @@ static void open_programs(struct side *s, int ranks)
             p->plan = plan;
             for (int cut = 0; cut < RR_CUTS; cut++)
                 p->extent[cut] = rr_alloc(plan->spans, sizeof(struct rr_extent));
-            s->engine.most_steps = plan->steps > s->engine.most_steps ? plan->steps : s->engine.most_steps;
+            s->most_steps = plan->steps > s->most_steps ? plan->steps : s->most_steps;
         }
 }
 
@@ -89,16 +90,16 @@ static struct side *side_open(struct rank *me)
     rank_check(s != NULL);
     s->me = me;
     for (int r = 0; r < me->size; r++) {
-        s->mates[r] = (struct rr_mate){ &area->page[r], area->stage[r], area->heap[r] };
+        s->mates[r] = (struct rr_mate){ .page = &area->page[r], .stage = area->stage[r], .heap = area->heap[r] };
         s->everybody[r] = (int16_t)r;
     }
-    s->shared = (struct rr_shared){ .host = &area->host, .mate = s->mates, .local = s->everybody,
+    s->shared = (struct rr_shared){ .host = &area->host, .team = &area->host.team, .mate = s->mates, .local = s->everybody,
                                     .locals = me->size, .me = me->rank, .stage_bytes = STAGE,
                                     .heap_bytes = HEAP, .ring = ring, .touch = mapped };
     s->engine = (struct rr_engine){ .rank = me->rank, .ranks = me->size, .shared = &s->shared, .polls = 20,
                                     .step = rr_step_run };
     open_programs(s, me->size);
-    s->engine.done = rr_alloc(s->engine.most_steps, sizeof *s->engine.done);
+    s->engine.done = rr_alloc(s->most_steps, sizeof *s->engine.done);
     s->engine.bases = rr_alloc((size_t)me->size, sizeof *s->engine.bases);
     s->own = rr_alloc(2, MOST * sizeof(float));
     rank_check(s->engine.done && s->engine.bases && s->own);

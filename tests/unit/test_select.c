@@ -13,6 +13,7 @@
 #define MOST 256
 
 static ringred_comm *comm;
+static struct rr_family family;
 static struct rr_shared shared;
 static int16_t host[MOST];
 
@@ -22,7 +23,10 @@ static int open_comm(void **state)
 
     (void)state;
     comm = calloc(1, sizeof *comm);
-    return comm ? rr_settings_load(&comm->settings, NULL, &why) : -1;
+    if (!comm)
+        return -1;
+    comm->family = &family;
+    return rr_settings_load(&family.settings, NULL, &why);
 }
 
 static int close_comm(void **state)
@@ -36,7 +40,7 @@ static void be(int ranks, size_t stage, bool crowded)
 {
     comm->ranks = ranks;
     comm->all_local = true;
-    comm->crowded_any = crowded;
+    family.crowded_any = crowded;
     comm->layout = (struct rr_layout){ ranks, 1, host };
     shared.stage_bytes = rr_stage_bytes(stage, ranks);
     comm->engine.shared = &shared;
