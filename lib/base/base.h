@@ -85,6 +85,7 @@ size_t rr_word_distance(const char *a, const char *b);
 enum rr_setting {
     RR_SET_TRANSPORT,        /* auto | shm | tcp */
     RR_SET_ALGORITHM,        /* auto, or a lane or plan by name (settings.c) */
+    RR_SET_TUNING,           /* file with a table of measured choices; "": none */
     RR_SET_NUMERICS,         /* canonical | portable | fast */
     RR_SET_SEGMENT,          /* bytes, 0: chosen */
     RR_SET_HOST,             /* text: ranks with another one count as being on another host */

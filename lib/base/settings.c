@@ -27,6 +27,9 @@ static const struct row {
     [RR_SET_ALGORITHM] = { "algorithm", TEXT, 0, 0, "auto", NULL,
                            "plans by name, with commas, each for its collective and where it is possible "
                            "(ringred-info --algorithms); auto: by size" },
+    [RR_SET_TUNING] = { "tuning", TEXT, 0, 0, "", NULL,
+                        "file with a table of measured choices (ringred-bench tune writes one), the same for all "
+                        "ranks; empty: none" },
     [RR_SET_NUMERICS] = { "numerics", CHOICE, 0, 0, "canonical", "canonical|portable|fast",
                           "canonical: one summation tree; portable: also for float16 and bfloat16 the same bits "
                           "on every layout of hosts; fast: any order" },

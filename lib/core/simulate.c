@@ -106,7 +106,7 @@ static int segment_of(const struct answer *a, enum rr_algo algo, struct rr_sim *
     if (rc < 0)
         return rr_fail(why, rc, -1, 0, "no plan for \"%s\"", rr_algo_table[algo].name);
     sim->segment = wish > 0 ? (size_t)wish / sim->element_bytes
-                            : rr_segment_of(c, plan, sim->count, sim->element_bytes);
+                            : rr_segment_of(c, plan, sim->count, sim->element_bytes, 0);
     sim->segment += sim->segment == 0;
     rr_plan_free(plan);
     return 0;
