@@ -138,6 +138,9 @@ size_t bench_before(const struct bench_rank *r, const struct bench_point *p, int
 int bench_call(const struct bench_rank *r, const struct bench_point *p);
 int bench_start(const struct bench_rank *r, const struct bench_point *p, ringred_request **request);
 
+/* simulate.c: the other command, with its own flags; the exit code of the run. */
+int bench_simulate(int argc, char **argv);
+
 /* local.c: starts o->ranks copies of this program and waits for them; the exit code of the run. */
 int bench_start_ranks(const struct bench_options *o, int argc, char **argv);
 /* In such a copy: pins it, makes or receives the job's id. False after saying what failed. */

@@ -85,6 +85,14 @@ def uses_several_communicators(program):
         check(status == 0 and rows and all(row["wrong"] == 0 for row in rows), text, rows)
 
 
+def simulates(program):
+    status, text, answers = bench(program, "simulate", "--nodes", "8", "--sizes", "4K,1M", "--latency", "50us")
+    check(status == 0 and "latency_s:5e-05" in text and text.count(" twoshot ") == 2, text)
+    check([a["assumptions"]["bytes"] for a in answers] == [4096, 1 << 20], answers)
+    status, text, _ = bench(program, "simulate", "--nodes", "8", "--lateny", "50us")
+    check(status != 0 and 'the nearest is "latency"' in text, text)
+
+
 def refuses_in_words(program):
     for arguments, words in REFUSED:
         status, text, _ = bench(program, *arguments)
@@ -93,7 +101,7 @@ def refuses_in_words(program):
 
 def main():
     for test in (measures_every_collective, measures_a_barrier, takes_other_spellings, overlaps,
-                 uses_several_communicators, refuses_in_words):
+                 uses_several_communicators, simulates, refuses_in_words):
         test(sys.argv[1])
     print("ringred-bench measures %d collectives, and refuses what it cannot" % (len(COLLECTIVES) + 1))
 

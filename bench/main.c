@@ -4,6 +4,7 @@
 #include "bench.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static bool say_failure(const struct bench_rank *r, int rc)
 {
@@ -203,6 +204,8 @@ int main(int argc, char **argv)
     static struct bench_options o; /* what it points to stays reachable to the end */
     bool help = false;
 
+    if (argc > 1 && !strcmp(argv[1], "simulate"))
+        return bench_simulate(argc - 1, argv + 1);
     if (!bench_parse(&o, argc, argv, &help))
         return 2;
     if (help) {

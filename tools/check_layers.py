@@ -15,7 +15,7 @@ FLOOR = {
     "reduce": 1, "boot": 1, "topo": 1, "device": 1,
     "plan": 2,
     "transport": 3, "algo": 3,
-    "engine": 4,
+    "engine": 4, "sim": 4,
     "core": 5,
     "fusion": 6,
     "api": 7,

@@ -73,6 +73,26 @@ RINGRED_API int32_t ringred_unique_id_create(ringred_unique_id *id, ringred_erro
 
 typedef void (*ringred_log_fn)(void *context, int32_t level, const char *line);
 
+/* A call, and what the library would run it by. */
+typedef struct ringred_choice {
+    uint32_t struct_size;
+    int32_t ranks, hosts;        /* ranks that do not share memory count as hosts of their own */
+    int32_t type, op;            /* 0 where there is none */
+    int32_t root;                /* -1 where there is none */
+    uint64_t bytes;              /* of one part */
+    const char *collective;      /* "allreduce" */
+    const char *algorithm;       /* a name of ringred-info --algorithms */
+    uint64_t segment;            /* bytes; 0: chosen */
+} ringred_choice;
+
+/* May write another algorithm and another segment (1 KiB to 64 MiB; rounded down to a power of two). What it
+ * answers must depend on what all ranks know and be the same on all of them: where it is not, all get EMISMATCH.
+ * A name that there is not for the collective, or that these ranks, the type or the setting numerics do not
+ * allow, is refused: the call returns EINVAL, and nothing has changed. Called by each start of a collective with
+ * equal parts, of every communicator of the job and of their making, in the thread that starts it and maybe in
+ * several at once; no lock of the library is held; it must not use the communicator. */
+typedef void (*ringred_choose_fn)(void *context, ringred_choice *choice);
+
 /* How a communicator is made. All fields may be left as ringred_config_init wrote them: then the
  * launcher's environment decides (docs/USER.md lists what is recognised). */
 typedef struct ringred_config {
@@ -88,6 +108,8 @@ typedef struct ringred_config {
     const char *const *settings; /* "name=value" strings, ended by NULL; they override RINGRED_* variables */
     ringred_log_fn log;          /* NULL: no callback */
     void *log_context;
+    ringred_choose_fn choose;    /* NULL: the library chooses */
+    void *choose_context;
 } ringred_config;
 
 RINGRED_API void ringred_config_init(ringred_config *config);
@@ -305,6 +327,16 @@ RINGRED_API int32_t ringred_abi_version(void);
  * their values, where each came from, and the launcher that would be used: JSON text, as for
  * ringred_comm_describe. */
 RINGRED_API int64_t ringred_describe(char *text, size_t room);
+
+/* How long a collective would take on a machine that need not exist: its plans run in virtual time. The
+ * question is "name=value name=value ...", such as
+ *     collective=allreduce nodes=64 bytes=4M rate=10gbit latency=20us algorithm=twoshot,ring
+ * docs/USER.md has all names and what they mean; what is not said is assumed, and the answer says all that
+ * was. bytes: of one part, as in the formulas of ringred_describe. algorithm: names, auto (what a
+ * communicator there would choose) or all. JSON text as for ringred_comm_describe; after a failure the text
+ * is a sentence that says why. Needs no communicator, blocks for as long as it computes, may be called from
+ * any thread. EINVAL: the question makes no sense; ENOMEM. */
+RINGRED_API int64_t ringred_simulate(const char *question, char *text, size_t room);
 
 #ifdef __cplusplus
 }

@@ -4,9 +4,8 @@
 #define RR_ALGO_PARTS_H
 
 #include "algo/algo.h"
-#include "reduce/reduce.h"
 
-#define RR_MOST RR_REDUCE_SOURCES /* ranks that one step can name */
+#define RR_MOST 1024 /* ranks that one step can name; of a communicator there are RR_REDUCE_SOURCES, which a kernel takes */
 
 /* ---- groups (groups.c) ---- */
 

@@ -64,3 +64,21 @@ int64_t ringred_describe(char *text, size_t room)
     rr_text_add(&t, "}");
     return (int64_t)t.used;
 }
+
+int64_t ringred_simulate(const char *question, char *text, size_t room)
+{
+    struct rr_text t = { text, room, 0 };
+    ringred_error why;
+
+    if (!question || (room && !text))
+        return RINGRED_EINVAL;
+    if (room)
+        text[0] = 0;
+    ringred_error_init(&why);
+    int rc = rr_simulate_answer(question, &t, &why);
+    if (rc == 0)
+        return (int64_t)t.used;
+    t.used = 0;
+    rr_text_add(&t, "%s", why.text);
+    return rc;
+}

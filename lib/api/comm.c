@@ -10,6 +10,8 @@ void ringred_config_init(ringred_config *config)
         *config = (ringred_config){ .struct_size = sizeof *config, .rank = -1, .size = -1 };
 }
 
+#define CONFIG_LEAST offsetof(ringred_config, choose) /* what the first release had */
+
 /* A caller's struct of another size: what is missing is zero, what is too much must be zero. */
 static int read_config(const ringred_config *given, ringred_config *config, ringred_error *why)
 {
@@ -18,15 +20,15 @@ static int read_config(const ringred_config *given, ringred_config *config, ring
     ringred_config_init(config);
     if (!given)
         return 0;
-    if (given->struct_size < sizeof *config)
+    if (given->struct_size < CONFIG_LEAST)
         return rr_fail(why, RINGRED_EINVAL, -1, 0,
                        "config.struct_size is %u; call ringred_config_init first (%zu)",
-                       given->struct_size, sizeof *config);
+                       given->struct_size, CONFIG_LEAST);
     for (size_t i = sizeof *config; i < given->struct_size; i++)
         if (bytes[i])
             return rr_fail(why, RINGRED_EVERSION, -1, 0,
                            "config has fields that are newer than this library (" RINGRED_VERSION ")");
-    memcpy(config, given, sizeof *config);
+    memcpy(config, given, given->struct_size < sizeof *config ? given->struct_size : sizeof *config);
     config->struct_size = sizeof *config;
     if (config->rank < -1 || config->size < -1 || config->size == 0)
         return rr_fail(why, RINGRED_EINVAL, -1, 0,

@@ -78,10 +78,14 @@ struct rr_text {
 void rr_text_add(struct rr_text *t, const char *format, ...) RR_PRINTF(2, 3);
 void rr_text_add_json(struct rr_text *t, const char *string); /* quoted and escaped; what is not UTF-8 is replaced */
 
+/* How many letters to change, add or drop to make one word of the other, whose letters are small. */
+size_t rr_word_distance(const char *a, const char *b);
+
 /* ---- settings (settings.c has the one table of them) ---- */
 enum rr_setting {
     RR_SET_TRANSPORT,        /* auto | shm | tcp */
     RR_SET_ALGORITHM,        /* auto, or a lane or plan by name (settings.c) */
+    RR_SET_TUNING,           /* file with a table of measured choices; "": none */
     RR_SET_NUMERICS,         /* canonical | portable | fast */
     RR_SET_SEGMENT,          /* bytes, 0: chosen */
     RR_SET_HOST,             /* text: ranks with another one count as being on another host */

@@ -27,6 +27,9 @@ static const struct row {
     [RR_SET_ALGORITHM] = { "algorithm", TEXT, 0, 0, "auto", NULL,
                            "plans by name, with commas, each for its collective and where it is possible "
                            "(ringred-info --algorithms); auto: by size" },
+    [RR_SET_TUNING] = { "tuning", TEXT, 0, 0, "", NULL,
+                        "file with a table of measured choices (ringred-bench tune writes one), the same for all "
+                        "ranks; empty: none" },
     [RR_SET_NUMERICS] = { "numerics", CHOICE, 0, 0, "canonical", "canonical|portable|fast",
                           "canonical: one summation tree; portable: also for float16 and bfloat16 the same bits "
                           "on every layout of hosts; fast: any order" },
@@ -90,8 +93,7 @@ const char *rr_setting_help(enum rr_setting which)
     return rows[which].help;
 }
 
-/* How many letters to change, add or drop to make one word of the other. */
-static size_t distance(const char *a, const char *b)
+size_t rr_word_distance(const char *a, const char *b)
 {
     size_t row[64], n = strlen(b);
 
@@ -119,7 +121,7 @@ static int find(const char *name, const char *shown, ringred_error *why)
     for (int i = 0; i < RR_SETTINGS; i++) {
         if (strcasecmp(name, rows[i].name) == 0)
             return i;
-        if (distance(name, rows[i].name) < distance(name, rows[nearest].name))
+        if (rr_word_distance(name, rows[i].name) < rr_word_distance(name, rows[nearest].name))
             nearest = i;
     }
     return rr_fail(why, RINGRED_ESETTING, -1, 0,

@@ -6,11 +6,13 @@
 #include "algo/algo.h"
 #include "base/base.h"
 #include "boot/boot.h"
+#include "core/tuning.h"
 #include "engine/engine.h"
 #include "transport/transport.h"
 
 #include <pthread.h>
 
+#define RR_SCRATCH_BYTES ((size_t)8 << 20)
 #define RR_REQUESTS 64 /* in flight at once on one communicator; a power of two */
 
 _Static_assert(RR_REQUESTS <= RR_OFFERS, "each request is one message at most");
@@ -52,7 +54,7 @@ struct rr_choice {
     const struct rr_plan *plan;
     struct rr_program **program;
     int programs;
-    size_t count, element_bytes, segment; /* what was chosen last; guarded as the cache is */
+    size_t count, element_bytes, wish, segment; /* what was chosen last; guarded as the cache is */
 };
 
 /* Plans for one layout and rank: allreduces and the barrier are made at once, others at first use; all are kept.
@@ -82,6 +84,9 @@ struct rr_family {
     struct rr_shared *shared;   /* NULL: this rank shares memory with nobody */
     struct rr_transport *links; /* NULL: none */
     struct rr_transport *post;  /* without links: for messages between ranks that share memory */
+    struct rr_tuning *tuning;   /* NULL: none; the same on all ranks */
+    ringred_choose_fn choose;   /* NULL: none */
+    void *choose_context;
     int16_t *host;              /* [ranks] who sits with whom, whether or not they share memory */
     ringred_comm *first;        /* of all ranks; it frees itself with the family */
     int handles;                /* communicators that have not been destroyed; guarded by pool */
@@ -126,6 +131,7 @@ struct ringred_comm {
     bool portable;              /* numerics=portable: no rounding that depends on the layout */
     int64_t tiny_most, last_most; /* bytes up to which allreduces take these lanes; -1: never */
     int wish[RR_COLLECTIVES];   /* the algorithm that the settings ask for and that is possible, or -1 */
+    uint32_t wished;            /* bit of a collective: a lane or algorithm that the settings ask for is possible */
     struct rr_layout layout;
     int16_t *host;              /* [ranks], layout.host */
     int16_t *member;            /* [ranks] ranks of the job; NULL: all, by their numbers */
@@ -138,6 +144,7 @@ struct ringred_comm {
     /* starting: one thread at a time, the others get EBUSY */
     _Atomic uint32_t starting;
     uint64_t sequence;          /* of the last operation started; guarded by starting */
+    struct rr_chosen_last last[RR_COLLECTIVES]; /* guarded by starting */
     struct ringred_request *request; /* [RR_REQUESTS]; NULL: from the family's spare ones */
     struct ringred_request **queue; /* [RR_REQUESTS] the area's */
     _Atomic uint32_t tail;      /* operations ever queued; written by the starter */
@@ -201,9 +208,15 @@ int rr_request_wait(ringred_request *request, int64_t timeout_ns); /* PENDING: t
 /* Which plan a call runs, and in what segments. Depends only on what all ranks know. */
 enum rr_algo rr_choose_algo(const ringred_comm *comm, const struct rr_call *call);
 enum rr_lane rr_choose_lane(const ringred_comm *comm, size_t bytes);
-size_t rr_choose_segment(struct rr_choice *choice, const ringred_comm *comm, const struct rr_call *call);
+/* wish: bytes; 0: as the settings say, or chosen. */
+size_t rr_choose_segment(struct rr_choice *choice, const ringred_comm *comm, const struct rr_call *call, size_t wish);
 /* Elements of a segment; 0: so long a vector needs a larger stage. */
-size_t rr_segment_of(const ringred_comm *comm, const struct rr_plan *plan, size_t count, size_t element_bytes);
+size_t rr_segment_of(const ringred_comm *comm, const struct rr_plan *plan, size_t count, size_t element_bytes,
+                     size_t wish);
+bool rr_algo_is_possible(const ringred_comm *comm, enum rr_algo algo); /* an allreduce or barrier, with this layout */
+/* May an allreduce go through sums of parts of the ranks, in the type of its elements? */
+bool rr_takes_partial_sums(const ringred_comm *comm, const struct rr_call *call, enum rr_algo algo);
+int rr_choose_streams(int hosts, int local); /* connections to a rank of another host, with so many ranks on each */
 int rr_choose_check(const struct rr_settings *settings, ringred_error *why); /* setting algorithm */
 void rr_choose_init(ringred_comm *comm); /* once, when the plans are there */
 
@@ -284,6 +297,8 @@ int rr_wait_turn(struct rr_family *family, struct rr_waiter *w, int64_t deadline
 int rr_wait_poll(struct rr_family *family, ringred_error *why);
 int64_t rr_comm_describe(ringred_comm *comm, const char *collective, uint64_t bytes, char *text,
                          size_t room);
+/* What a question about a simulation (sim/sim.h) is answered with, as JSON. The text's end, or a status. */
+int rr_simulate_answer(const char *question, struct rr_text *t, ringred_error *why);
 /* Every lane and plan there is, for any communicator. */
 void rr_algorithms_describe(struct rr_text *t);
 

@@ -24,6 +24,7 @@ struct card {
     int32_t no_windows;        /* this rank cannot reach every mate's heap */
     int32_t no_fences;         /* sleepers cannot make this rank pass a fence */
     int32_t congestion;        /* what probing loopback found; 0: nothing better */
+    uint64_t tuning;           /* hash of the table; 0: none */
     char agreed[512];          /* the settings that must be equal, in words */
     uint64_t cpus[CPUS / 64];
 };
@@ -35,6 +36,7 @@ static void write_card(const ringred_comm *c, struct card *card)
 
     memset(card, 0, sizeof *card);
     card->machine = rr_machine_hash();
+    card->tuning = c->family->tuning ? c->family->tuning->hash : 0;
     snprintf(card->agreed, sizeof card->agreed,
              "transport=%.12s algorithm=%.255s numerics=%.12s segment=%lld ranks_per_host=%lld "
              "stage=%lld heap=%lld tcp_streams=%lld",
@@ -57,6 +59,13 @@ static int compare_cards(const ringred_comm *c, const struct card *card, ringred
             return rr_fail(why, RINGRED_ECONFIG, r, 0,
                            "settings differ: rank 0 has %.220s, rank %d has %.220s", card[0].agreed, r,
                            card[r].agreed);
+    for (int r = 1; r < c->ranks; r++)
+        if (card[r].tuning != card[0].tuning)
+            return rr_fail(why, RINGRED_ECONFIG, r, 0,
+                           "the tuning tables differ: rank 0 has %s (%016llx), rank %d has %s (%016llx); the setting "
+                           "tuning must name the same table everywhere", card[0].tuning ? "one" : "none",
+                           (unsigned long long)card[0].tuning, r, card[r].tuning ? "another" : "none",
+                           (unsigned long long)card[r].tuning);
     return 0;
 }
 
@@ -215,6 +224,13 @@ static int congestion(ringred_comm *c, struct rr_boot *boot, struct card *card, 
 #define FLOWS_PER_HOST 16
 #define STREAMS_MOST 8
 
+int rr_choose_streams(int hosts, int local)
+{
+    int flows = (hosts > 1 ? hosts - 1 : 1) * local, streams = (FLOWS_PER_HOST + flows - 1) / flows;
+
+    return streams < STREAMS_MOST ? streams : STREAMS_MOST;
+}
+
 static int streams_between_hosts(const ringred_comm *c, const struct rr_boot *boot)
 {
     int wish = (int)rr_setting(&c->family->settings, RR_SET_TCP_STREAMS), others = 0, local = 0;
@@ -228,9 +244,7 @@ static int streams_between_hosts(const ringred_comm *c, const struct rr_boot *bo
     }
     if (wish || !others)
         return wish ? wish : 1;
-    int hosts = (c->ranks + local - 1) / local, flows = (hosts > 1 ? hosts - 1 : 1) * local;
-    int streams = (FLOWS_PER_HOST + flows - 1) / flows;
-    return streams < STREAMS_MOST ? streams : STREAMS_MOST;
+    return rr_choose_streams((c->ranks + local - 1) / local, local);
 }
 
 static int link_up(ringred_comm *c, struct rr_boot *boot, struct card *card, ringred_error *why)
@@ -305,6 +319,7 @@ static int make_ready(ringred_comm *c, ringred_error *why)
         return why->code;
     RR_TRY(make_engine(c, why));
     rr_choose_init(c);
+    rr_tuning_look(c);
     f->spin_ns = spin >= 0 ? spin * 1000 : f->crowded ? CROWDED_SPIN_NS : SPIN_NS;
     return 0;
 }
@@ -354,6 +369,9 @@ static int configure(struct rr_family *f, const ringred_config *config, struct r
 {
     RR_TRY(rr_settings_load(&f->settings, config->settings, why));
     RR_TRY(rr_choose_check(&f->settings, why));
+    RR_TRY(rr_tuning_load(rr_setting_text(&f->settings, RR_SET_TUNING), &f->tuning, why));
+    f->choose = config->choose;
+    f->choose_context = config->choose_context;
     f->log = (struct rr_log){ (int)rr_setting(&f->settings, RR_SET_LOG), config->log,
                               config->log_context, -1 };
     if (config->log && f->log.level == RINGRED_LOG_NONE)
@@ -429,6 +447,7 @@ int rr_family_free(struct rr_family *f)
             rr_free(chunk->request[i].room);
         rr_free(chunk);
     }
+    rr_tuning_free(f->tuning);
     rr_free(f->host);
     rr_fd_close(f->epoll);
     rr_fd_close(f->wake);

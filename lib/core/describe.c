@@ -22,19 +22,20 @@ static void describe_call(ringred_comm *c, const char *name, uint64_t bytes, str
     rr_text_add(t, ",\"call\":{\"collective\":");
     rr_text_add_json(t, name);
     rr_text_add(t, ",\"bytes\":%llu,", (unsigned long long)bytes);
-    enum rr_lane lane = call.what == RR_ALLREDUCE ? rr_choose_lane(c, (size_t)bytes) : RR_LANE_NONE;
-    if (lane != RR_LANE_NONE) {
-        rr_text_add(t, "\"plan\":\"%s lane\"}", lane == RR_LANE_TINY ? "tiny" : "last-arriver");
+    struct rr_chosen x;
+    rr_choose_default(c, &call, &x);
+    if (x.way.lane != RR_LANE_NONE) {
+        rr_text_add(t, "\"plan\":\"%s lane\"}", x.way.lane == RR_LANE_TINY ? "tiny" : "last-arriver");
         return;
     }
-    enum rr_algo algo = rr_choose_algo(c, &call);
+    enum rr_algo algo = x.way.algo;
     /* a plan of our own: the communicator's may be in use, or about to be made */
     int rc = rr_algo_table[algo].build(&c->layout, c->rank, 0, &plan);
     rr_text_add(t, "\"algorithm\":\"%s\",\"plan\":", rr_algo_table[algo].name);
     rr_text_add_json(t, rc == 0 ? plan->name : "no memory");
     size_t each = rr_call_element_bytes(&call);
     rr_text_add(t, ",\"steps\":%u,\"segment\":%llu}", rc == 0 ? plan->steps : 0,
-                rc == 0 ? (unsigned long long)(rr_segment_of(c, plan, call.count, each) * each) : 0);
+                rc == 0 ? (unsigned long long)(rr_segment_of(c, plan, call.count, each, x.segment) * each) : 0);
     if (rc == 0)
         rr_plan_free(plan);
 }

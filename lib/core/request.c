@@ -281,17 +281,17 @@ static int give_back(ringred_request *q, int status)
 }
 
 /* Fails where a plan has to be made and cannot be. */
-static int choose(ringred_comm *c, const struct rr_call *call, struct rr_run *r, ringred_error *why)
+static int take_plan(ringred_comm *c, const struct rr_call *call, const struct rr_chosen *x, struct rr_run *r,
+                     ringred_error *why)
 {
-    r->lane = call->what == RR_ALLREDUCE ? rr_choose_lane(c, call->count * rr_call_element_bytes(call))
-                                         : RR_LANE_NONE;
+    r->lane = x->way.lane;
     if (r->lane != RR_LANE_NONE)
         return 0;
-    struct rr_choice *choice = rr_plan_get(c, rr_choose_algo(c, call), call->root, why);
+    struct rr_choice *choice = rr_plan_get(c, x->way.algo, call->root, why);
     if (!choice)
         return why->code;
     r->program = choice->program[c->area->number];
-    r->segment = rr_choose_segment(choice, c, call);
+    r->segment = rr_choose_segment(choice, c, call, x->segment);
     return r->segment ? 0
                       : rr_fail(why, RINGRED_ELIMIT, -1, 0,
                                 "%s of %zu elements needs a larger stage than %zu bytes (setting stage)",
@@ -399,7 +399,8 @@ static void bind_run(ringred_comm *c, const struct rr_call *call, struct rr_run 
 }
 
 /* With starting taken, and the pool lock unless it is the first communicator. */
-static int enqueue(ringred_comm *c, const struct rr_call *call, struct ringred_request **request)
+static int enqueue(ringred_comm *c, const struct rr_call *call, const struct rr_chosen *x,
+                   struct ringred_request **request)
 {
     struct ringred_request *q = rr_request_take(c);
     ringred_error why;
@@ -407,7 +408,7 @@ static int enqueue(ringred_comm *c, const struct rr_call *call, struct ringred_r
     if (!q)
         return rr_comm_refuse(c, RINGRED_ELIMIT, "%d requests are in flight, the most there may be: wait "
                               "for one first", RR_REQUESTS);
-    int rc = choose(c, call, &q->run, &why);
+    int rc = take_plan(c, call, x, &q->run, &why);
     if (RR_UNLIKELY(rc < 0))
         return rr_comm_refuse(c, rc, "%s", why.text);
     q->comm = c;
@@ -415,6 +416,7 @@ static int enqueue(ringred_comm *c, const struct rr_call *call, struct ringred_r
     RR_TRY(bind_ragged(c, call, q));
     uint32_t tail = atomic_load_explicit(&c->tail, memory_order_relaxed);
     bind_run(c, call, &q->run);
+    q->run.ask.count |= x->code;
     atomic_store_explicit(&q->state, RR_REQUEST_RUNNING, memory_order_relaxed);
     c->queue[tail % RR_REQUESTS] = q;
     atomic_store_explicit(&c->tail, tail + 1, memory_order_release);
@@ -423,7 +425,8 @@ static int enqueue(ringred_comm *c, const struct rr_call *call, struct ringred_r
 }
 
 /* Another communicator than the first: what it works with is taken, and given back, under the pool lock. */
-static int enqueue_other(ringred_comm *c, const struct rr_call *call, struct ringred_request **request)
+static int enqueue_other(ringred_comm *c, const struct rr_call *call, const struct rr_chosen *x,
+                         struct ringred_request **request)
 {
     struct rr_family *f = c->family;
     struct rr_area *area;
@@ -439,7 +442,7 @@ static int enqueue_other(ringred_comm *c, const struct rr_call *call, struct rin
     if (rc == 0 && c->engine.shared && (rc = rr_shared_hold(c->engine.shared, &why)) < 0)
         (void)rr_comm_refuse(c, rc, "%s", why.text);
     if (rc == 0)
-        rc = enqueue(c, call, request);
+        rc = enqueue(c, call, x, request);
     if (rc == 0) {
         f->spare = (*request)->next;
     } else if (comes && c->area) {
@@ -473,11 +476,17 @@ int rr_start_begin(ringred_comm *c)
 
 static int start(ringred_comm *c, const struct rr_call *call, struct ringred_request **request)
 {
+    struct rr_chosen x;
+    ringred_error why;
     int rc = rr_start_begin(c);
 
     if (RR_UNLIKELY(rc < 0))
         return rc;
-    rc = RR_LIKELY(c == c->family->first) ? enqueue(c, call, request) : enqueue_other(c, call, request);
+    rc = rr_choose(c, call, &x, &why);
+    if (RR_UNLIKELY(rc < 0))
+        (void)rr_comm_refuse(c, rc, "%s", why.text);
+    else
+        rc = RR_LIKELY(c == c->family->first) ? enqueue(c, call, &x, request) : enqueue_other(c, call, &x, request);
     atomic_store_explicit(&c->starting, 0, memory_order_release);
     return rc;
 }

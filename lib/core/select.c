@@ -54,7 +54,7 @@ static size_t star_most(int ranks)
 #define CROWDED_BRUCK_MOST (256 * KI)
 #define BRUCK_RANKS 8       /* from more on */
 
-static bool is_possible(const ringred_comm *c, enum rr_algo algo)
+bool rr_algo_is_possible(const ringred_comm *c, enum rr_algo algo)
 {
     return c->plans->plan[algo][0] != NULL;
 }
@@ -70,8 +70,7 @@ static bool adds(const struct rr_call *call)
     return call->op == RINGRED_SUM || call->op == RINGRED_AVG || call->op == RINGRED_PROD;
 }
 
-/* May an allreduce go through sums of parts of the ranks, in the type of its elements? */
-static bool takes_partial_sums(const ringred_comm *c, const struct rr_call *call, enum rr_algo algo)
+bool rr_takes_partial_sums(const ringred_comm *c, const struct rr_call *call, enum rr_algo algo)
 {
     if (!rr_is_narrow(call->type) || !adds(call))
         return true;
@@ -89,13 +88,13 @@ static enum rr_algo allreduce_by_size(const ringred_comm *c, const struct rr_cal
         return RR_ALGO_COPY;
     if (c->all_local)
         return bytes <= shm_oneshot_most(n) ? RR_ALGO_SHM_ONESHOT : RR_ALGO_SHM_TWOSHOT;
-    if (is_possible(c, RR_ALGO_HIERARCHICAL) && takes_partial_sums(c, call, RR_ALGO_HIERARCHICAL))
+    if (rr_algo_is_possible(c, RR_ALGO_HIERARCHICAL) && rr_takes_partial_sums(c, call, RR_ALGO_HIERARCHICAL))
         return RR_ALGO_HIERARCHICAL;
     if (c->family->crowded_any && !c->family->wired && n > 2 && n <= 8 && bytes <= star_most(n))
         return RR_ALGO_STAR;
     if (bytes <= link_oneshot_most(n))
         return RR_ALGO_ONESHOT;
-    if (n > 8 && bytes <= DOUBLING_MOST && takes_partial_sums(c, call, RR_ALGO_DOUBLING))
+    if (n > 8 && bytes <= DOUBLING_MOST && rr_takes_partial_sums(c, call, RR_ALGO_DOUBLING))
         return RR_ALGO_DOUBLING;
     return RR_ALGO_TWOSHOT;
 }
@@ -160,7 +159,7 @@ enum rr_algo rr_choose_algo(const ringred_comm *c, const struct rr_call *call)
         return wish == RR_ALGO_RING_ALLGATHER ? RR_ALGO_RING_ALLGATHER
                : c->all_local                 ? shared_by_size(call->what, bytes)
                                               : linked_by_size(c, call->what, SIZE_MAX);
-    if (wish >= 0 && takes_partial_sums(c, call, (enum rr_algo)wish))
+    if (wish >= 0 && rr_takes_partial_sums(c, call, (enum rr_algo)wish))
         return (enum rr_algo)wish;
     if (call->what == RR_ALLREDUCE)
         return allreduce_by_size(c, call, bytes);
@@ -246,7 +245,7 @@ static void choose_plans(ringred_comm *c)
         if (algo < 0 || !rr_plan_usable(c, (enum rr_algo)algo) || (!fast && !rr_algo_table[algo].tree))
             continue;
         enum rr_collective what = rr_algo_table[algo].what;
-        if ((what == RR_ALLREDUCE || what == RR_BARRIER) && !is_possible(c, (enum rr_algo)algo))
+        if ((what == RR_ALLREDUCE || what == RR_BARRIER) && !rr_algo_is_possible(c, (enum rr_algo)algo))
             continue;
         if (c->ranks > 1 || algo == RR_ALGO_COPY) /* one rank has one way */
             c->wish[what] = algo;
@@ -260,6 +259,9 @@ void rr_choose_init(ringred_comm *c)
 
     c->portable = strcmp(rr_setting_text(s, RR_SET_NUMERICS), "portable") == 0;
     choose_plans(c);
+    c->wished = is_wished(s, "tiny") || is_wished(s, "last") ? 1u << RR_ALLREDUCE : 0;
+    for (int what = 0; what < RR_COLLECTIVES; what++)
+        c->wished |= c->wish[what] >= 0 ? 1u << what : 0;
     bool chosen = c->wish[RR_ALLREDUCE] < 0 && !is_wished(s, "tiny") && !is_wished(s, "last");
     c->tiny_most = lanes && (chosen || is_wished(s, "tiny")) ? RR_LANE_BYTES : -1;
     c->last_most = -1;
@@ -290,9 +292,9 @@ static size_t preferred_segment(const ringred_comm *c, const struct rr_plan *pla
 }
 
 /* The largest power-of-two part of the preferred segment that scratch and stage have room for. */
-size_t rr_segment_of(const ringred_comm *c, const struct rr_plan *plan, size_t count, size_t element_bytes)
+size_t rr_segment_of(const ringred_comm *c, const struct rr_plan *plan, size_t count, size_t element_bytes, size_t wish)
 {
-    size_t whole = count * element_bytes, bytes = preferred_segment(c, plan, whole);
+    size_t whole = count * element_bytes, bytes = wish ? wish : preferred_segment(c, plan, whole);
     size_t least = whole >> (RR_SEGMENT_BITS - 1); /* a counter has RR_SEGMENT_BITS for segments */
 
     if (plan->shared) {
@@ -303,7 +305,7 @@ size_t rr_segment_of(const ringred_comm *c, const struct rr_plan *plan, size_t c
         /* Each segment costs every rank a turn on the CPU. One segment of a quarter of the stage is safe:
          * beside it only the last pieces of the operation before can be in use, 4/10 of the stage. */
         size_t quarter = stage / 4 / plan->stage_parts;
-        if (c->family->crowded_any && plan->windowed && whole <= quarter)
+        if (!wish && c->family->crowded_any && plan->windowed && whole <= quarter)
             bytes = quarter;
     }
     bytes = bytes > least ? bytes : least;
@@ -321,16 +323,18 @@ enum rr_lane rr_choose_lane(const ringred_comm *c, size_t bytes)
     return (int64_t)bytes <= c->last_most ? RR_LANE_LAST : RR_LANE_NONE;
 }
 
-size_t rr_choose_segment(struct rr_choice *choice, const ringred_comm *c, const struct rr_call *call)
+size_t rr_choose_segment(struct rr_choice *choice, const ringred_comm *c, const struct rr_call *call, size_t wish)
 {
     size_t element_bytes = rr_call_element_bytes(call);
 
     if (call->ragged && !call->count) /* not from what one rank alone knows */
-        return rr_segment_of(c, choice->plan, ((size_t)64 << 20) / element_bytes, element_bytes);
-    if (choice->count != call->count || choice->element_bytes != element_bytes || !choice->segment) {
+        return rr_segment_of(c, choice->plan, ((size_t)64 << 20) / element_bytes, element_bytes, wish);
+    if (choice->count != call->count || choice->element_bytes != element_bytes || choice->wish != wish ||
+        !choice->segment) {
         choice->count = call->count;
         choice->element_bytes = element_bytes;
-        choice->segment = rr_segment_of(c, choice->plan, call->count, element_bytes);
+        choice->wish = wish;
+        choice->segment = rr_segment_of(c, choice->plan, call->count, element_bytes, wish);
     }
     return choice->segment;
 }

@@ -10,6 +10,7 @@ void rr_ask_print(const struct rr_ask *ask, struct rr_text *t)
     int type = ask->type, op = ask->op ? 256 + ask->op : 0;
     enum rr_collective what = rr_ask_what(ask);
     bool ragged = ask->collective & RR_RAGGED;
+    uint64_t count = ask->count & ((1ull << RR_ASK_COUNT) - 1);
 
     if (ask->collective == RR_TALK) {
         rr_text_add(t, "a message of %llu %s with tag %d", (unsigned long long)ask->count, rr_type_name(type),
@@ -26,7 +27,7 @@ void rr_ask_print(const struct rr_ask *ask, struct rr_text *t)
     if (ragged && !ask->count)
         rr_text_add(t, " of %s", rr_type_name(type));
     else if (what != RR_BARRIER)
-        rr_text_add(t, " of %llu %s", (unsigned long long)ask->count, rr_type_name(type));
+        rr_text_add(t, " of %llu %s", (unsigned long long)count, rr_type_name(type));
     if (rr_is_rooted(what))
         rr_text_add(t, what == RR_BROADCAST || what == RR_SCATTER ? " from root %d" : " to root %d",
                     (int)ask->root);
@@ -46,7 +47,7 @@ uint32_t rr_ask_hash(const struct rr_ask *ask)
 int rr_ask_compare(const struct rr_ask *mine, int my_rank, const struct rr_ask *theirs,
                    int their_rank, ringred_error *why)
 {
-    char a[128], b[128];
+    char a[128], b[192];
     struct rr_text left = { a, sizeof a, 0 }, right = { b, sizeof b, 0 };
 
     if (mine->collective == theirs->collective && mine->type == theirs->type &&
@@ -57,6 +58,8 @@ int rr_ask_compare(const struct rr_ask *mine, int my_rank, const struct rr_ask *
     rr_ask_print(theirs, &right);
     if ((mine->collective & RR_RAGGED) && strcmp(a, b) == 0)
         rr_text_add(&right, " in other parts");
+    else if (strcmp(a, b) == 0)
+        rr_text_add(&right, " by another algorithm or segment, which the function choose answered");
     return rr_fail(why, RINGRED_EMISMATCH, their_rank, 0,
                    "the ranks disagree about operation %llu: rank %d asked for %s, rank %d for %s",
                    (unsigned long long)mine->sequence, my_rank, a, their_rank, b);

@@ -20,9 +20,11 @@
 struct rr_ask {
     uint8_t collective, type, op, flags;  /* type and op: low bytes of the public numbers */
     int32_t root;
-    uint64_t count;
+    uint64_t count;                       /* bits from RR_ASK_COUNT on: a choice that is not the library's own */
     uint64_t sequence;                    /* number of the operation on this communicator, from 1 */
 };
+
+#define RR_ASK_COUNT 52
 
 static inline enum rr_collective rr_ask_what(const struct rr_ask *ask)
 {

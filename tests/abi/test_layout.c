@@ -22,7 +22,7 @@ PIN(ringred_error, text, 32);
 
 PIN_SIZE(ringred_unique_id, 256);
 
-PIN_SIZE(ringred_config, 80);
+PIN_SIZE(ringred_config, 96);
 PIN(ringred_config, struct_size, 0);
 PIN(ringred_config, rank, 4);
 PIN(ringred_config, size, 8);
@@ -35,6 +35,20 @@ PIN(ringred_config, timeout_ns, 48);
 PIN(ringred_config, settings, 56);
 PIN(ringred_config, log, 64);
 PIN(ringred_config, log_context, 72);
+PIN(ringred_config, choose, 80);
+PIN(ringred_config, choose_context, 88);
+
+PIN_SIZE(ringred_choice, 56);
+PIN(ringred_choice, struct_size, 0);
+PIN(ringred_choice, ranks, 4);
+PIN(ringred_choice, hosts, 8);
+PIN(ringred_choice, type, 12);
+PIN(ringred_choice, op, 16);
+PIN(ringred_choice, root, 20);
+PIN(ringred_choice, bytes, 24);
+PIN(ringred_choice, collective, 32);
+PIN(ringred_choice, algorithm, 40);
+PIN(ringred_choice, segment, 48);
 
 static void test_numbers_are_what_programs_have_compiled_in(void **state)
 {

@@ -21,6 +21,11 @@ void coll_setup_text(const struct coll_setup *s, char *text, size_t room)
 
 ringred_comm *coll_open(struct rank *me, const struct coll_setup *setup)
 {
+    return coll_open_choosing(me, setup, NULL, NULL);
+}
+
+ringred_comm *coll_open_choosing(struct rank *me, const struct coll_setup *setup, ringred_choose_fn choose, void *context)
+{
     const char *settings[COLL_SETTINGS + 2] = { "timeout=20" };
     ringred_unique_id id;
     ringred_config config;
@@ -40,6 +45,8 @@ ringred_comm *coll_open(struct rank *me, const struct coll_setup *setup)
     for (int i = 0; i < COLL_SETTINGS && setup->setting[i]; i++)
         settings[i + 1] = setup->setting[i];
     config.settings = settings;
+    config.choose = choose;
+    config.choose_context = context;
     coll_setup_text(setup, text, sizeof text);
     rank_check_msg(ringred_comm_create(&config, &comm, &why) == 0, "%s: no communicator: %d, %s", text,
                    why.code, why.text);

@@ -21,6 +21,8 @@ void coll_setup_text(const struct coll_setup *s, char *text, size_t room);
 
 /* The setup's communicator; ends the rank with the library's sentence if it cannot be made. */
 ringred_comm *coll_open(struct rank *me, const struct coll_setup *setup);
+ringred_comm *coll_open_choosing(struct rank *me, const struct coll_setup *setup, ringred_choose_fn choose,
+                                 void *context); /* choose NULL: none */
 void coll_close(ringred_comm *comm);
 /* Ends the rank unless rc is 0, with the communicator's sentence and `what`. */
 void coll_must(ringred_comm *comm, int32_t rc, const char *what);

@@ -49,6 +49,8 @@ class CConfig(ctypes.Structure):
         ("settings", ctypes.POINTER(ctypes.c_char_p)),
         ("log", LogFunction),
         ("log_context", ctypes.c_void_p),
+        ("choose", ctypes.c_void_p),
+        ("choose_context", ctypes.c_void_p),
     ]
 
 
