@@ -144,7 +144,7 @@ struct ringred_comm {
     /* starting: one thread at a time, the others get EBUSY */
     _Atomic uint32_t starting;
     uint64_t sequence;          /* of the last operation started; guarded by starting */
-    struct rr_chosen_last last[RR_COLLECTIVES]; /* guarded by starting */
+    struct rr_chosen_last *last; /* [RR_COLLECTIVES] with a table, else NULL; guarded by starting */
     struct ringred_request *request; /* [RR_REQUESTS]; NULL: from the family's spare ones */
     struct ringred_request **queue; /* [RR_REQUESTS] the area's */
     _Atomic uint32_t tail;      /* operations ever queued; written by the starter */

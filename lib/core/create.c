@@ -417,6 +417,7 @@ static void first_free(ringred_comm *c)
     rr_plans_free(c->plans);
     rr_free(c->request);
     rr_free(c->gone);
+    rr_free(c->last);
     rr_free(c->host);
     rr_free(c);
 }

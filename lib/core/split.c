@@ -72,6 +72,7 @@ static void part_free(ringred_comm *c)
     rr_free(c->member);
     rr_free(c->host);
     rr_free(c->gone);
+    rr_free(c->last);
     rr_free(c);
 }
 
