@@ -141,6 +141,14 @@ int bench_start(const struct bench_rank *r, const struct bench_point *p, ringred
 /* simulate.c: the other command, with its own flags; the exit code of the run. */
 int bench_simulate(int argc, char **argv);
 
+/* tune.c: one more command; all of the program's arguments. */
+int bench_tune(int argc, char **argv);
+
+/* main.c: makes the communicator that the options ask for; choose NULL: none. False after saying
+ * why not. */
+bool bench_open(const struct bench_options *o, ringred_choose_fn choose, void *context,
+                ringred_comm **comm);
+
 /* local.c: starts o->ranks copies of this program and waits for them; the exit code of the run. */
 int bench_start_ranks(const struct bench_options *o, int argc, char **argv);
 /* In such a copy: pins it, makes or receives the job's id. False after saying what failed. */

@@ -93,6 +93,32 @@ def simulates(program):
     check(status != 0 and 'the nearest is "latency"' in text, text)
 
 
+def tunes(program):
+    with tempfile.TemporaryDirectory() as folder:
+        table, path = os.path.join(folder, "table"), os.path.join(folder, "all.json")
+        ran = subprocess.run([program, "tune", "-o", table, "--json=" + path, "--collectives", "allreduce,alltoall",
+                              "--sizes", "64,64K,1M", "--budget", "0.2", "--ranks", str(RANKS)],
+                             capture_output=True, text=True, timeout=60)
+        check(ran.returncode == 0, ran.stdout, ran.stderr)
+        points = json.load(open(path))["results"]
+        check([(p["collective"], p["bytes"]) for p in points] ==
+              [(c, b) for c in ("allreduce", "alltoall") for b in (64, 1 << 16, 1 << 20)], points)
+        check({"tiny", "shm-oneshot"} <= {w["algorithm"] for w in points[0]["ways"]}, points[0])
+        check({w["segment"] for w in points[2]["ways"]} == {0, 128 << 10, 512 << 10}, points[2])
+        rows = [line.split() for line in open(table) if line.startswith("a")]
+        check(rows and all(r[2:4] == [str(RANKS), "1"] for r in rows), rows)
+        status, text, _ = bench(program, "allreduce", "--ranks", str(RANKS), "--sizes", "64,1M", "-n", "3",
+                                "--set", "tuning=" + table)
+        check(status == 0, text)
+        open(table, "a").write("allreduce * 3\n")
+        status, text, _ = bench(program, "allreduce", "--ranks", str(RANKS), "-n", "3", "--set", "tuning=" + table)
+        check(status != 0 and "3 words" in text, text)
+    for arguments, words in ((["--collectives", "allreduce,sing"], "'sing' cannot be tuned"),
+                             (["--budget", "soon"], "--budget wants seconds")):
+        status, text, _ = bench(program, "tune", *arguments)
+        check(status == 2 and words in text, arguments, status, text)
+
+
 def refuses_in_words(program):
     for arguments, words in REFUSED:
         status, text, _ = bench(program, *arguments)
@@ -101,7 +127,8 @@ def refuses_in_words(program):
 
 def main():
     for test in (measures_every_collective, measures_a_barrier, takes_other_spellings, overlaps,
-                 uses_several_communicators, simulates, refuses_in_words):
+                 uses_several_communicators, simulates, tunes,
+                 refuses_in_words):
         test(sys.argv[1])
     print("ringred-bench measures %d collectives, and refuses what it cannot" % (len(COLLECTIVES) + 1))
 

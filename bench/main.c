@@ -135,7 +135,8 @@ static bool measure_all(const struct bench_rank *r, struct bench_report *report)
     return true;
 }
 
-static bool open_comm(const struct bench_options *o, ringred_comm **comm)
+bool bench_open(const struct bench_options *o, ringred_choose_fn choose, void *context,
+                ringred_comm **comm)
 {
     ringred_config config;
     ringred_unique_id id;
@@ -144,6 +145,8 @@ static bool open_comm(const struct bench_options *o, ringred_comm **comm)
     ringred_config_init(&config);
     ringred_error_init(&why);
     config.settings = o->settings;
+    config.choose = choose;
+    config.choose_context = context;
     if (o->child >= 0) {
         if (!bench_join_parent(o, &id))
             return false;
@@ -175,7 +178,7 @@ static bool be_rank(const struct bench_options *o)
     struct bench_report report = { 0 };
     bool fine = true;
 
-    if (!open_comm(o, &r.comm))
+    if (!bench_open(o, NULL, NULL, &r.comm))
         return false;
     r.rank = ringred_comm_rank(r.comm);
     r.size = ringred_comm_size(r.comm);
@@ -206,6 +209,8 @@ int main(int argc, char **argv)
 
     if (argc > 1 && !strcmp(argv[1], "simulate"))
         return bench_simulate(argc - 1, argv + 1);
+    if (argc > 1 && !strcmp(argv[1], "tune"))
+        return bench_tune(argc, argv);
     if (!bench_parse(&o, argc, argv, &help))
         return 2;
     if (help) {

@@ -6,6 +6,7 @@
 #include "json.h"
 
 #include <getopt.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -21,8 +22,11 @@ struct request {
     const char *only;       /* member of the description to show; NULL: all but long lists */
     const char *collective; /* NULL: no call is asked about */
     unsigned long long bytes;
-    int ranks;
-    bool raw;
+    const char *type;       /* of --choice */
+    int ranks, hosts;
+    bool raw, choice;
+    const char *say[SETTINGS_MOST]; /* figures for --choice */
+    int say_count;
     const char *settings[SETTINGS_MOST + 1];
     int setting_count;
 };
@@ -31,7 +35,9 @@ static void help(FILE *out)
 {
     fputs(
         "usage: ringred-info [--settings | --launcher | --algorithms] [--json]\n"
-        "       ringred-info COLLECTIVE SIZE [--ranks N] [--set NAME=VALUE]... [--json]\n\n"
+        "       ringred-info COLLECTIVE SIZE [--ranks N] [--set NAME=VALUE]... [--json]\n"
+        "       ringred-info --choice COLLECTIVE SIZE [TYPE] [--ranks N] [--hosts H] [--set NAME=VALUE]...\n"
+        "                    [--say NAME=VALUE]... [--json]\n\n"
         "Without COLLECTIVE: this build, the transports that can be used here, and why others "
         "cannot.\n"
         "  --settings         every setting with its value, where that comes from, and its range\n"
@@ -46,7 +52,12 @@ static void help(FILE *out)
         "                     barrier\n"
         "  SIZE               bytes of one part; 64K and 1M are understood\n"
         "  --set NAME=VALUE   a setting to try\n"
-        "  --json             the library's own words\n",
+        "  --json             the library's own words\n"
+        "With --choice: starts nothing; shows which algorithm and segment would run, which rule decides,\n"
+        "and what every other way is expected to take, for N ranks on H equal hosts (1).\n"
+        "  TYPE               float32, or another one\n"
+        "  --say NAME=VALUE   of the network, such as rate=25gbit or latency=10us (docs/USER.md); this\n"
+        "                     machine's memory, flags and loopback are measured\n",
         out);
 }
 
@@ -67,18 +78,47 @@ static int64_t of_call(const struct request *r, ringred_comm *comm, char *text, 
     return ringred_comm_describe(comm, r->collective, r->bytes, text, room);
 }
 
+/* The question is about the machine that this one is, as far as nobody says otherwise. */
+static void put_question(const struct request *r, char *question, size_t room)
+{
+    cpu_set_t set;
+    int used = snprintf(question, room, "collective=%s bytes=%llu type=%s nodes=%d per_host=%d measure=1",
+                        r->collective, r->bytes, r->type, r->hosts, r->ranks / r->hosts);
+
+    if (!sched_getaffinity(0, sizeof set, &set) && (size_t)used < room)
+        used += snprintf(question + used, room - (size_t)used, " cpus=%d", CPU_COUNT(&set));
+    for (int i = 0; i < r->say_count && (size_t)used < room; i++)
+        used += snprintf(question + used, room - (size_t)used, " %s", r->say[i]);
+}
+
+static int64_t of_choice(const struct request *r, ringred_comm *comm, char *text, size_t room)
+{
+    char question[2048];
+
+    (void)comm;
+    put_question(r, question, sizeof question);
+    return ringred_explain(question, r->settings, text, room);
+}
+
 /* The whole text, to be freed; NULL after saying why. */
 static char *ask(describe_fn describe, const struct request *r, ringred_comm *comm)
 {
-    int64_t need = describe(r, comm, NULL, 0);
-    char *text = need < 0 ? NULL : malloc((size_t)need + 1);
+    int64_t need = describe(r, comm, NULL, 0), room = need + 256; /* figures that are measured vary */
+    char *text = need < 0 ? NULL : malloc((size_t)room);
 
     if (text)
-        need = describe(r, comm, text, (size_t)need + 1);
+        need = describe(r, comm, text, (size_t)room);
     if (need >= 0 && text)
         return text;
-    fprintf(stderr, "ringred-info: %s\n",
-            need < 0 ? ringred_status_text((int32_t)need) : "no memory");
+    if (describe == of_choice && need < 0) {
+        char why[512]; /* the sentence that came instead of the answer */
+
+        (void)describe(r, comm, why, sizeof why);
+        fprintf(stderr, "ringred-info: %s\n", why);
+    } else {
+        fprintf(stderr, "ringred-info: %s\n",
+                need < 0 ? ringred_status_text((int32_t)need) : "no memory");
+    }
     free(text);
     return NULL;
 }
@@ -189,6 +229,69 @@ static int show_library(const struct request *r)
     if (!text)
         return 1;
     show(r, text);
+    free(text);
+    return 0;
+}
+
+/* ---- choices ---- */
+
+static double seconds_of(const char *candidate)
+{
+    char text[64];
+
+    return atof(json_text(json_member(candidate, "seconds"), text, sizeof text));
+}
+
+static void show_candidate(const char *candidate)
+{
+    char name[64], text[160], segment[32];
+    const char *refused = json_member(candidate, "refused");
+
+    json_text(json_member(candidate, "algorithm"), name, sizeof name);
+    if (refused) {
+        printf("  %-22s %10s  %12s  %s\n", name, "-", "-", json_text(refused, text, sizeof text));
+        return;
+    }
+    json_text(json_member(candidate, "segment"), segment, sizeof segment);
+    printf("  %-22s %10s  %9.1f us\n", name, strcmp(segment, "0") ? segment : "-", seconds_of(candidate) * 1e6);
+}
+
+static void show_rule(const char *text)
+{
+    const char *choice = json_member(text, "choice");
+    char rule[32], name[64], segment[32], line[32];
+
+    json_text(json_member(choice, "rule"), rule, sizeof rule);
+    json_text(json_member(choice, "algorithm"), name, sizeof name);
+    json_text(json_member(choice, "segment"), segment, sizeof segment);
+    json_text(json_member(choice, "line"), line, sizeof line);
+    printf("would run: %s%s%s\n", name, strcmp(segment, "0") ? ", in segments of at most " : "",
+           strcmp(segment, "0") ? segment : "");
+    if (!strcmp(rule, "table"))
+        printf("because:   line %s of the table (setting tuning)\n", line);
+    else
+        printf("because:   %s\n", !strcmp(rule, "setting") ? "the setting algorithm asks for it"
+                                                           : "of its size: the library's own limits");
+}
+
+static int show_choice(const struct request *r)
+{
+    char *text = ask(of_choice, r, NULL);
+    char name[64];
+
+    if (!text)
+        return 1;
+    if (r->raw) {
+        printf("%s\n", text);
+    } else {
+        show_rule(text);
+        printf("\n  %-22s %10s  %12s\n", "algorithm", "segment", "predicted");
+        for (const char *at = json_first(json_member(text, "candidates")); at; at = json_after(at))
+            show_candidate(at);
+        json_text(json_member(json_member(text, "model"), "algorithm"), name, sizeof name);
+        printf("\nThe prediction would take %s; predictions explain, they do not choose.\nThey assume:\n", name);
+        json_print(stdout, json_member(text, "assumptions"), 2);
+    }
     free(text);
     return 0;
 }
@@ -312,16 +415,24 @@ static bool parse(struct request *r, int argc, char **argv)
         { "settings", no_argument, NULL, 's' },    { "launcher", no_argument, NULL, 'l' },
         { "algorithms", no_argument, NULL, 'a' },  { "json", no_argument, NULL, 'j' },
         { "ranks", required_argument, NULL, 'n' }, { "set", required_argument, NULL, 'S' },
-        { "help", no_argument, NULL, 'h' },        { 0 },
+        { "choice", no_argument, NULL, 'c' },      { "hosts", required_argument, NULL, 'H' },
+        { "say", required_argument, NULL, 'y' },   { "help", no_argument, NULL, 'h' },
+        { 0 },
     };
     int flag;
 
-    *r = (struct request){ .ranks = 2 };
+    *r = (struct request){ .ranks = 2, .hosts = 1, .type = "float32" };
     while ((flag = getopt_long(argc, argv, "n:h", flags, NULL)) != -1) {
         if (flag == 's' || flag == 'l' || flag == 'a')
             r->only = flag == 's' ? "settings" : flag == 'l' ? "launcher" : "algorithms";
         else if (flag == 'j')
             r->raw = true;
+        else if (flag == 'c')
+            r->choice = true;
+        else if (flag == 'H')
+            r->hosts = atoi(optarg);
+        else if (flag == 'y' && r->say_count < SETTINGS_MOST)
+            r->say[r->say_count++] = optarg;
         else if (flag == 'n')
             r->ranks = atoi(optarg);
         else if (flag == 'S' && r->setting_count < SETTINGS_MOST)
@@ -331,10 +442,16 @@ static bool parse(struct request *r, int argc, char **argv)
         else
             return false;
     }
-    if (r->ranks < 1 || r->ranks > RANKS_MOST)
+    if (r->choice && (r->hosts < 1 || r->ranks < r->hosts || r->ranks % r->hosts))
+        return fprintf(stderr, "ringred-info: --ranks is a multiple of --hosts\n"), false;
+    if (!r->choice && (r->ranks < 1 || r->ranks > RANKS_MOST))
         return fprintf(stderr, "ringred-info: --ranks is 1 to %d\n", RANKS_MOST), false;
-    if (optind == argc)
+    if (optind == argc && !r->choice)
         return true;
+    if (optind == argc)
+        return fprintf(stderr, "ringred-info: say a collective, such as: --choice allreduce 1M\n"), false;
+    if (r->choice && optind + 3 == argc)
+        r->type = argv[--argc];
     for (char *c = argv[optind]; *c; c++) /* reduce-scatter will do */
         *c = *c == '-' ? '_' : *c;
     r->collective = argv[optind];
@@ -352,5 +469,5 @@ int main(int argc, char **argv)
         help(stderr);
         return 2;
     }
-    return r.collective ? show_call(&r) : show_library(&r);
+    return r.choice ? show_choice(&r) : r.collective ? show_call(&r) : show_library(&r);
 }

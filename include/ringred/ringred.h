@@ -338,6 +338,14 @@ RINGRED_API int64_t ringred_describe(char *text, size_t room);
  * any thread. EINVAL: the question makes no sense; ENOMEM. */
 RINGRED_API int64_t ringred_simulate(const char *question, char *text, size_t room);
 
+/* Which algorithm and segment a call would run by, which rule decides it (a setting, the table, the limits of the
+ * library), every other one with the time that it is expected to take, and why some cannot run it. A question as
+ * for ringred_simulate, about ranks that need not exist, with type=float32 and op=sum, and measure=1 to measure
+ * this machine first (50 ms; a thread is started for some of it); algorithm and segment are settings here.
+ * settings: as in ringred_config, may be NULL. A function `choose` is not asked. Text and statuses as for
+ * ringred_simulate, and ESETTING. */
+RINGRED_API int64_t ringred_explain(const char *question, const char *const *settings, char *text, size_t room);
+
 #ifdef __cplusplus
 }
 #endif

@@ -65,6 +65,16 @@ int64_t ringred_describe(char *text, size_t room)
     return (int64_t)t.used;
 }
 
+/* The answer's length, or, after a failure, its status with the sentence as the text. */
+static int64_t answer_or_why(int rc, struct rr_text *t, const ringred_error *why)
+{
+    if (rc == 0)
+        return (int64_t)t->used;
+    t->used = 0;
+    rr_text_add(t, "%s", why->text);
+    return rc;
+}
+
 int64_t ringred_simulate(const char *question, char *text, size_t room)
 {
     struct rr_text t = { text, room, 0 };
@@ -76,9 +86,19 @@ int64_t ringred_simulate(const char *question, char *text, size_t room)
         text[0] = 0;
     ringred_error_init(&why);
     int rc = rr_simulate_answer(question, &t, &why);
-    if (rc == 0)
-        return (int64_t)t.used;
-    t.used = 0;
-    rr_text_add(&t, "%s", why.text);
-    return rc;
+    return answer_or_why(rc, &t, &why);
+}
+
+int64_t ringred_explain(const char *question, const char *const *settings, char *text, size_t room)
+{
+    struct rr_text t = { text, room, 0 };
+    ringred_error why;
+
+    if (!question || (room && !text))
+        return RINGRED_EINVAL;
+    if (room)
+        text[0] = 0;
+    ringred_error_init(&why);
+    int rc = rr_explain_answer(question, settings, &t, &why);
+    return answer_or_why(rc, &t, &why);
 }

@@ -299,6 +299,8 @@ int64_t rr_comm_describe(ringred_comm *comm, const char *collective, uint64_t by
                          size_t room);
 /* What a question about a simulation (sim/sim.h) is answered with, as JSON. The text's end, or a status. */
 int rr_simulate_answer(const char *question, struct rr_text *t, ringred_error *why);
+/* What a question about a choice is answered with, with settings "name=value" as a communicator takes them. */
+int rr_explain_answer(const char *question, const char *const *settings, struct rr_text *t, ringred_error *why);
 /* Every lane and plan there is, for any communicator. */
 void rr_algorithms_describe(struct rr_text *t);
 

@@ -12,6 +12,20 @@ static int by_name(const char *name)
     return RINGRED_EINVAL;
 }
 
+static void describe_candidates(const ringred_comm *c, const struct rr_call *call, struct rr_text *t)
+{
+    int listed = 0;
+
+    rr_text_add(t, "\"candidates\":[");
+    for (int i = 0; i < RR_ALGOS + RR_LANE_LAST; i++) {
+        struct rr_way way = { i < RR_LANE_LAST ? (enum rr_lane)(i + RR_LANE_TINY) : RR_LANE_NONE,
+                              i < RR_LANE_LAST ? RR_ALGO_COPY : (enum rr_algo)(i - RR_LANE_LAST) };
+        if (rr_way_collective(way) == call->what && !rr_way_refusal(c, way, call))
+            rr_text_add(t, "%s\"%s\"", listed++ ? "," : "", rr_way_name(way));
+    }
+    rr_text_add(t, "],");
+}
+
 /* What a float32 call (sum, root 0) of so many bytes, of each part, would run. */
 static void describe_call(ringred_comm *c, const char *name, uint64_t bytes, struct rr_text *t)
 {
@@ -22,6 +36,7 @@ static void describe_call(ringred_comm *c, const char *name, uint64_t bytes, str
     rr_text_add(t, ",\"call\":{\"collective\":");
     rr_text_add_json(t, name);
     rr_text_add(t, ",\"bytes\":%llu,", (unsigned long long)bytes);
+    describe_candidates(c, &call, t);
     struct rr_chosen x;
     rr_choose_default(c, &call, &x);
     if (x.way.lane != RR_LANE_NONE) {

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -258,6 +259,65 @@ static void test_a_function_has_the_last_word_within_what_is_allowed(void **stat
     be_nobody();
 }
 
+/* ---- explaining ---- */
+
+static void explains(const char *question, const char *const *settings, const char *what)
+{
+    static char text[1 << 16];
+
+    int64_t rc = ringred_explain(question, settings, text, sizeof text);
+    if (rc <= 0 || !strstr(text, what))
+        fail_msg("%s: %lld, without %s: %s", question, (long long)rc, what, text);
+}
+
+static void test_explaining_tells_choice_rule_and_candidates(void **state)
+{
+    static const char *const wish[] = { "algorithm=shm-oneshot", NULL }, *const fast[] = { "numerics=fast", NULL };
+    static const char *const tcp[] = { "transport=tcp", NULL };
+    char file[] = "/tmp/ringred-tuning-XXXXXX", setting[64];
+    int fd = mkstemp(file);
+
+    (void)state;
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, TITLE "allreduce * 4 2 * twoshot 64K\n", strlen(TITLE) + 30), (long)strlen(TITLE) + 30);
+    close(fd);
+    snprintf(setting, sizeof setting, "tuning=%s", file);
+    const char *const table[] = { setting, NULL };
+    explains("per_host=4 nodes=1 bytes=1K", NULL, "\"choice\":{\"algorithm\":\"tiny\",\"segment\":0,\"rule\":\"limits\"}");
+    explains("per_host=4 nodes=1 bytes=1M", wish, "\"algorithm\":\"shm-oneshot\",\"segment\":393216,\"rule\":\"setting\"}");
+    explains("per_host=2 nodes=2 bytes=1M", table, "\"algorithm\":\"twoshot\",\"segment\":65536,\"rule\":\"table\",\"line\":2}");
+    explains("per_host=2 nodes=2 bytes=1M", NULL, "\"choice\":{\"algorithm\":\"hierarchical\"");
+    explains("per_host=3 nodes=2 bytes=1M", NULL, "\"choice\":{\"algorithm\":\"twoshot\"");
+    explains("per_host=2 nodes=1 bytes=1M", tcp, "\"choice\":{\"algorithm\":\"twoshot\"");
+    explains("nodes=4 bytes=1M", NULL, "{\"algorithm\":\"ring\",\"refused\":\"it adds in another order");
+    explains("nodes=4 bytes=1M", fast, "{\"algorithm\":\"ring\",\"segment\":");
+    explains("nodes=4 bytes=1M type=float16", NULL, "{\"algorithm\":\"doubling\",\"refused\":\"it would round");
+    explains("nodes=4 bytes=1M type=float16 op=max", NULL, "{\"algorithm\":\"doubling\",\"segment\":");
+    explains("nodes=4 per_host=2 collective=barrier", NULL, "\"choice\":{\"algorithm\":\"hier-barrier\",\"segment\":0");
+    explains("per_host=2 nodes=1 measure=1", NULL, "\"measured\":true");
+    unlink(file);
+}
+
+static void test_a_question_that_makes_no_sense_is_refused_in_words(void **state)
+{
+    static const struct {
+        const char *question, *word;
+    } bad[] = {
+        { "type=float33", "float33" }, { "op=median", "median" },       { "type=bytes", "no sum of bytes" },
+        { "measure=2", "measure" },    { "algorithm=ring", "settings" }, { "nods=3", "nodes" },
+    };
+    char text[600];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(ringred_explain(bad[i].question, NULL, text, sizeof text), RINGRED_EINVAL);
+        assert_non_null(strstr(text, bad[i].word));
+    }
+    assert_int_equal(ringred_explain("", (const char *const[]){ "tuning=/nowhere", NULL }, text, sizeof text),
+                     RINGRED_ESETTING);
+    assert_int_equal(ringred_explain(NULL, NULL, text, sizeof text), RINGRED_EINVAL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -269,6 +329,8 @@ int main(void)
         cmocka_unit_test(test_the_first_row_that_fits_and_can_be_used_counts),
         cmocka_unit_test(test_settings_come_before_the_table),
         cmocka_unit_test(test_a_function_has_the_last_word_within_what_is_allowed),
+        cmocka_unit_test(test_explaining_tells_choice_rule_and_candidates),
+        cmocka_unit_test(test_a_question_that_makes_no_sense_is_refused_in_words),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
