@@ -155,7 +155,8 @@ RINGRED_API int32_t ringred_free(void *memory);
  * root; disagreement is reported on every rank as EMISMATCH. count is the elements of one part: of the
  * whole buffer, or, where a buffer holds a part for each rank, of each part; parts lie one behind the
  * other in the order of ranks. The blocking forms wait for the result. The _start forms return at once
- * with a request; work moves inside ringred_wait, ringred_test and later calls. Statuses: EINVAL (also a type
+ * with a request; work moves inside ringred_wait, ringred_test and later calls, and with the setting
+ * progress=thread by itself, too: then callbacks may come from that thread, which all signals are blocked for. Statuses: EINVAL (also a type
  * that the operator does not take: docs/NUMBERS.md), EBUSY, EFORKED, ELIMIT, ENOMEM (the first use of a
  * collective, or of a root), EPEER, ETIMEOUT (setting timeout; blocking forms), EMISMATCH, EABORTED,
  * EWIRE, EINTERNAL. After a failure of -3xx or below the contents of recv are undefined. */

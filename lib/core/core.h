@@ -11,6 +11,7 @@
 
 #include <pthread.h>
 
+#define RR_SLEEP_MS 100 /* the longest sleep while something is in flight: bounds every loss of a wake-up */
 #define RR_REQUESTS 64 /* in flight at once on one communicator; a power of two */
 
 enum rr_comm_state { RR_COMM_NEW, RR_COMM_WIRING, RR_COMM_READY, RR_COMM_BROKEN, RR_COMM_CLOSED };
@@ -91,6 +92,13 @@ struct rr_family {
     int vain;                   /* spins that were in vain lately, 0 to 3; the owner's */
     int64_t look_ns;            /* when polling looks after the peers next; the owner's */
     int64_t spin_ns;            /* how long to spin or yield before sleeping */
+
+    /* progress=thread (mover.c) */
+    bool threaded;
+    bool roomy;                 /* this machine has a CPU for each rank and one for each rank's thread */
+    _Atomic uint32_t poked;     /* there is, or may be, something for the thread to move; see rr_family_disown */
+    _Atomic uint32_t wanted;    /* callers that wait and would rather own progress themselves: it leaves it to them */
+    struct rr_mover *mover;     /* the thread's part */
 
     pthread_mutex_t lock;       /* guards changed, fault, and refused of every communicator */
     pthread_cond_t changed;
@@ -240,6 +248,20 @@ struct rr_waiter {
  * nothing is to be done; PENDING; < 0: failed. *moved tells whether anything happened. */
 int rr_progress(struct rr_family *family, const struct rr_waiter *w, bool *moved, ringred_error *why);
 
+/* Tries to become the owner; gives progress up again. */
+bool rr_family_own(struct rr_family *family);
+void rr_family_disown(struct rr_family *family);
+
+/* ---- progress=thread (mover.c) ---- */
+int rr_mover_check(const struct rr_settings *settings, ringred_error *why); /* setting progress_cpus */
+/* The process's thread looks after the family from now on; it is started if there is none. ELIMIT, ENOMEM, ESETTING. */
+int rr_mover_attach(struct rr_family *family, ringred_error *why);
+/* It has let go of the family, and ends if that was the last. Does nothing if it was not attached. */
+void rr_mover_detach(struct rr_family *family);
+/* Something was started, or is left to be done. */
+void rr_mover_poke(struct rr_family *family);
+void rr_mover_wake(void);   /* poked is set: it must look, if it sleeps */
+
 /* ---- waiting (wait.c) ---- */
 void rr_wait_ended(struct rr_family *family, struct rr_waiter *w); /* something moved */
 /* After a turn in which nothing moved: spins, yields or sleeps, and looks after the peers now and then.
@@ -247,6 +269,12 @@ void rr_wait_ended(struct rr_family *family, struct rr_waiter *w); /* something 
  * (no failure: ETIMEOUT may be what a peer tells). */
 #define RR_WAIT_OVER 2
 int rr_wait_turn(struct rr_family *family, struct rr_waiter *w, int64_t deadline_ns, ringred_error *why);
+/* Before and after sleeping in an epoll set that holds the family's: whoever has something for us rings from now on,
+ * and what came before is seen. As rr_progress; *most_ms is lowered where nobody will ring. */
+int rr_wait_lie_down(struct rr_family *family, struct rr_waiter *w, int64_t now, int *most_ms, bool *moved,
+                     ringred_error *why);
+void rr_wait_get_up(struct rr_family *family);
+int rr_wait_look(struct rr_family *family, int64_t now, ringred_error *why); /* after the peers. 0 or < 0 */
 /* Instead of a turn, where the caller only polls: looks after the peers if it is time. PENDING or < 0. */
 int rr_wait_poll(struct rr_family *family, ringred_error *why);
 int64_t rr_comm_describe(ringred_comm *comm, const char *collective, uint64_t bytes, char *text,

@@ -60,8 +60,8 @@ static int compare_cards(const ringred_comm *c, const struct card *card, ringred
     return 0;
 }
 
-/* Are there more ranks on rank `of`'s machine than CPUs that they may use? */
-static bool is_crowded(const ringred_comm *c, const struct card *card, int of)
+/* Are there more ranks, with `each` threads, on rank `of`'s machine than CPUs that they may use? */
+static bool is_crowded(const ringred_comm *c, const struct card *card, int of, int each)
 {
     int ranks = 0, cpus = 0;
 
@@ -73,14 +73,15 @@ static bool is_crowded(const ringred_comm *c, const struct card *card, int of)
             all |= card[r].machine == card[of].machine ? card[r].cpus[w] : 0;
         cpus += __builtin_popcountll(all);
     }
-    return ranks > cpus;
+    return each * ranks > cpus;
 }
 
 static void count_cpus(ringred_comm *c, const struct card *card)
 {
-    c->family->crowded = is_crowded(c, card, c->rank);
+    c->family->crowded = is_crowded(c, card, c->rank, 1);
+    c->family->roomy = !is_crowded(c, card, c->rank, 2);
     for (int r = 0; r < c->ranks && !c->family->crowded_any; r++) /* a machine is looked at by its lowest rank */
-        c->family->crowded_any = (r == 0 || card[r].machine != card[r - 1].machine) && is_crowded(c, card, r);
+        c->family->crowded_any = (r == 0 || card[r].machine != card[r - 1].machine) && is_crowded(c, card, r, 1);
 }
 
 /* ---- layout ---- */
@@ -304,6 +305,8 @@ static int make_ready(ringred_comm *c, ringred_error *why)
     RR_TRY(make_engine(c, why));
     rr_choose_init(c);
     f->spin_ns = spin >= 0 ? spin * 1000 : f->crowded ? CROWDED_SPIN_NS : SPIN_NS;
+    if (rr_setting(&f->settings, RR_SET_PROGRESS))
+        RR_TRY(rr_mover_attach(f, why));
     return 0;
 }
 
@@ -352,6 +355,7 @@ static int configure(struct rr_family *f, const ringred_config *config, struct r
 {
     RR_TRY(rr_settings_load(&f->settings, config->settings, why));
     RR_TRY(rr_choose_check(&f->settings, why));
+    RR_TRY(rr_mover_check(&f->settings, why));
     f->log = (struct rr_log){ (int)rr_setting(&f->settings, RR_SET_LOG), config->log,
                               config->log_context, -1 };
     if (config->log && f->log.level == RINGRED_LOG_NONE)
@@ -407,6 +411,7 @@ int rr_family_free(struct rr_family *f)
     uint64_t last = f->first ? f->first->sequence : 0;
     int rc = 0;
 
+    rr_mover_detach(f);
     if (f->links)
         rc = f->links->ops->close(f->links, last, rr_deadline(linger));
     rr_shared_close(f->shared, last);
@@ -494,20 +499,29 @@ static void finish(ringred_comm *c)
     }
 }
 
+/* 0: it is not broken. */
+static int fault_of(struct rr_family *f)
+{
+    pthread_mutex_lock(&f->lock);
+    int code = f->fault.code;
+    pthread_mutex_unlock(&f->lock);
+    return code;
+}
+
 int rr_comm_close(ringred_comm *c)
 {
     struct rr_family *f = c->family;
-    int rc = f->fault.code;
 
     if (f->forks != rr_forks())
         return RINGRED_EFORKED; /* the parent's: left alone */
     pthread_mutex_lock(&f->pool);
     bool alone = f->handles == 1;
     pthread_mutex_unlock(&f->pool);
-    if (!alone) {
+    if (alone)
+        rr_mover_detach(f); /* and nobody moves anything any more */
+    else
         finish(c);
-        rc = rc ? rc : f->fault.code;
-    }
+    int rc = fault_of(f);
     if (!alone || c != f->first)
         rr_comm_drop(c);
     pthread_mutex_lock(&f->pool);

@@ -11,7 +11,7 @@
 
 /* ---- progress ---- */
 
-static bool own(struct rr_family *f)
+bool rr_family_own(struct rr_family *f)
 {
     return atomic_exchange_explicit(&f->owned, 1, memory_order_acquire) == 0;
 }
@@ -23,25 +23,6 @@ static void wake_waiters(struct rr_family *f)
     pthread_mutex_unlock(&f->lock);
 }
 
-static void release(struct rr_family *f)
-{
-    atomic_exchange(&f->owned, 0); /* a full fence: a waiter counts itself, then looks at owned */
-    if (RR_UNLIKELY(atomic_load(&f->waiters) != 0))
-        wake_waiters(f);
-}
-
-/* Gives progress up. Telling the peers that the family is broken reads the buffers of requests in
- * flight, so it comes first: whoever owns progress after us may give its request back. Who broke it
- * after that look could not tell, so look again. */
-static void disown(struct rr_family *f)
-{
-    do {
-        if (RR_UNLIKELY(atomic_load(&f->state) != RR_COMM_READY))
-            rr_family_tell(f);
-        release(f);
-    } while (RR_UNLIKELY(atomic_load(&f->state) != RR_COMM_READY && !atomic_load(&f->told)) && own(f));
-}
-
 static struct ringred_request *at_head(ringred_comm *c)
 {
     uint32_t head = atomic_load_explicit(&c->head, memory_order_relaxed);
@@ -49,6 +30,48 @@ static struct ringred_request *at_head(ringred_comm *c)
     if (head == atomic_load_explicit(&c->tail, memory_order_acquire))
         return NULL;
     return c->queue[head % RR_REQUESTS];
+}
+
+/* The owner's: is anything left to be done? */
+static bool is_busy(struct rr_family *f)
+{
+    if (atomic_load(&f->state) != RR_COMM_READY)
+        return false;
+    if (atomic_load(&f->comers) != 0)
+        return true;
+    for (ringred_comm *c = f->running; c; c = c->next)
+        if (at_head(c))
+            return true;
+    return false;
+}
+
+/* `poked` says truly whether the thread has anything to do: whoever starts something sets it afterwards, and whoever
+ * leaves takes it back and then looks. Whoever sees it once progress is free wakes the thread, which sets `asleep`
+ * before it looks at both. */
+static void release(struct rr_family *f)
+{
+    if (RR_UNLIKELY(f->threaded)) {
+        (void)atomic_exchange(&f->poked, 0);
+        if (is_busy(f))
+            atomic_store(&f->poked, 1);
+    }
+    atomic_exchange(&f->owned, 0); /* a full fence: a waiter counts itself, then looks at owned */
+    if (RR_UNLIKELY(atomic_load(&f->waiters) != 0))
+        wake_waiters(f);
+    if (RR_UNLIKELY(f->threaded) && atomic_load(&f->poked))
+        rr_mover_wake();
+}
+
+/* Gives progress up. Telling the peers that the family is broken reads the buffers of requests in
+ * flight, so it comes first: whoever owns progress after us may give its request back. Who broke it
+ * after that look could not tell, so look again. */
+void rr_family_disown(struct rr_family *f)
+{
+    do {
+        if (RR_UNLIKELY(atomic_load(&f->state) != RR_COMM_READY))
+            rr_family_tell(f);
+        release(f);
+    } while (RR_UNLIKELY(atomic_load(&f->state) != RR_COMM_READY && !atomic_load(&f->told)) && rr_family_own(f));
 }
 
 static void end_head(ringred_comm *c, struct ringred_request *q)
@@ -442,8 +465,8 @@ static int start(ringred_comm *c, const struct rr_call *call, struct ringred_req
     if (RR_UNLIKELY(f->forks != rr_forks()))
         return RINGRED_EFORKED;
     if (RR_UNLIKELY(atomic_load_explicit(&f->state, memory_order_acquire) != RR_COMM_READY)) {
-        if (own(f))
-            disown(f); /* peers that had no room for our last words may have now */
+        if (rr_family_own(f))
+            rr_family_disown(f); /* peers that had no room for our last words may have now */
         return rr_family_status(f);
     }
     if (atomic_exchange_explicit(&c->starting, 1, memory_order_acquire))
@@ -486,10 +509,10 @@ int rr_family_do(struct rr_family *f, int (*run)(struct rr_family *family, void 
     atomic_store_explicit(&f->comers, 1, memory_order_release);
     pthread_mutex_unlock(&f->pool);
     for (bool done = false; !done;) {
-        bool owns = own(f);
+        bool owns = rr_family_own(f);
         done = is_run(f, &e, owns);
         if (owns)
-            disown(f);
+            rr_family_disown(f);
         if (!done) {
             wake_owner(f);
             sched_yield();
@@ -501,9 +524,11 @@ int rr_family_do(struct rr_family *f, int (*run)(struct rr_family *family, void 
 int rr_comm_start(ringred_comm *c, const struct rr_call *call, ringred_request **request)
 {
     RR_TRY(start(c, call, request));
-    if (own(c->family)) { /* send off what can be sent now */
+    if (c->family->threaded) {
+        rr_mover_poke(c->family);
+    } else if (rr_family_own(c->family)) { /* send off what can be sent now */
         (void)drive(c->family, NULL, 0);
-        disown(c->family);
+        rr_family_disown(c->family);
     } else {
         wake_owner(c->family);
     }
@@ -534,7 +559,7 @@ static bool is_done(const ringred_request *q)
 
 /* A request of a broken communicator is given back only by an owner of progress: until then another
  * thread may be inside its run, at work on the caller's buffers. */
-int rr_request_wait(ringred_request *q, int64_t timeout_ns)
+static int wait_for(ringred_request *q, int64_t timeout_ns, bool *wants)
 {
     struct rr_family *f = q->comm->family;
     int64_t deadline = timeout_ns == 0 ? 0 : rr_deadline(timeout_ns);
@@ -545,13 +570,16 @@ int rr_request_wait(ringred_request *q, int64_t timeout_ns)
         int rc = 0;
         if (is_done(q))
             return give_back(q, q->status);
-        if (own(f)) {
+        if (rr_family_own(f)) {
             rc = drive(f, q, deadline);
             bool broken = !is_done(q) && atomic_load(&f->state) != RR_COMM_READY;
-            disown(f);
+            rr_family_disown(f);
             if (broken)
                 return give_back(q, rr_family_status(f));
         } else if (timeout_ns != 0) {
+            if (f->threaded && !*wants)
+                atomic_fetch_add(&f->wanted, 1);
+            *wants = f->threaded;
             wake_owner(f);
             sleep_on_changed(f, q, deadline);
         }
@@ -562,13 +590,27 @@ int rr_request_wait(ringred_request *q, int64_t timeout_ns)
     }
 }
 
+int rr_request_wait(ringred_request *q, int64_t timeout_ns)
+{
+    struct rr_family *f = q->comm->family;
+    bool wants = false;
+    int rc = wait_for(q, timeout_ns, &wants);
+
+    if (!wants)
+        return rc;
+    atomic_fetch_sub(&f->wanted, 1);
+    if (atomic_load(&f->poked)) /* the thread may have left progress to us, and then we did not need it */
+        rr_mover_wake();
+    return rc;
+}
+
 /* The caller gave up on a blocking call: the others cannot know, so this breaks the communicator.
  * Another thread may own progress, for a request of its own; it leaves when the state is broken. */
 static int give_up(ringred_comm *c, ringred_request *q, const struct rr_call *call, int64_t timeout_ns)
 {
     struct rr_family *f = c->family;
     ringred_error why;
-    bool owns = own(f);
+    bool owns = rr_family_own(f);
     struct ringred_request *head = owns ? at_head(c) : NULL;
     int peer = head && c->active ? rr_run_waits_for(&c->engine, &head->run, NULL) : -1;
 
@@ -581,10 +623,10 @@ static int give_up(ringred_comm *c, ringred_request *q, const struct rr_call *ca
             rr_fail(&why, why.code, peer, 0, "%s: waiting for rank %d", why.text, peer);
         (void)rr_family_break(f, &why); /* an earlier failure may be the one that counts */
     }
-    while (!owns && !(owns = own(f)))
+    while (!owns && !(owns = rr_family_own(f)))
         sched_yield();
     int rc = is_done(q) ? q->status : rr_family_status(f);
-    disown(f);
+    rr_family_disown(f);
     return give_back(q, rc);
 }
 
@@ -603,17 +645,17 @@ int rr_family_abort(struct rr_family *f, const ringred_error *why)
     if (atomic_load(&f->state) != RR_COMM_READY)
         return rr_family_status(f);
     (void)rr_family_break(f, why);
-    if (own(f)) /* otherwise whoever owns progress wakes up, leaves and tells */
-        disown(f);
+    if (rr_family_own(f)) /* otherwise whoever owns progress wakes up, leaves and tells */
+        rr_family_disown(f);
     return 0;
 }
 
 int rr_family_poll(struct rr_family *f)
 {
-    if (!own(f))
+    if (!rr_family_own(f))
         return sched_yield();
     int rc = drive(f, NULL, rr_now_ns() + 1000000);
-    disown(f);
+    rr_family_disown(f);
     return rc;
 }
 
