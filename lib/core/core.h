@@ -26,6 +26,8 @@ struct ringred_request {
     struct rr_run run;
     bool shares;                /* rr_call.shares */
     struct rr_ragged ragged;    /* run.ragged, in use with parts of unequal length */
+    struct rr_list *list;       /* a list's (list.c); made at first use, kept */
+    bool listed;                /* it is one */
     size_t *room;               /* [4][ranks of the job] copies of callers' counts; made at first use, kept */
     struct ringred_request *next; /* of family.spare, or of all that were made */
 };
@@ -181,7 +183,36 @@ struct rr_call {
     int type, op, root;
     bool shares;                /* with its end on each rank, there is more than one communicator on the links */
     const struct rr_ragged *ragged; /* NULL: all parts are alike. Displacements NULL: one behind the other */
+    const struct rr_vectors *vectors; /* NULL: one. Else a list of them; in, out, count and type say nothing */
 };
+
+/* ---- many vectors in one request (list.c): runs in turn, each of a large vector or of a bucket of small ones ---- */
+#define RR_LIST_MOST ((size_t)1 << 20)
+struct rr_vectors {
+    const void *const *in;
+    void *const *out;
+    const size_t *count;
+    const int32_t *type;
+    size_t n;
+};
+/* One of its runs. */
+struct rr_list_run {
+    int type;
+    size_t first, members, count; /* of the list, in its order; elements of all together */
+    enum rr_lane lane;          /* what was chosen for it */
+    struct rr_program *program;
+    size_t segment;
+};
+/* Copies what the caller gave into request->list and cuts it into runs. *runs: how many, at least one. ENOMEM. */
+int rr_list_take(struct ringred_request *request, const struct rr_call *call, const struct rr_shape *shape,
+                 size_t *runs);
+struct rr_list_run *rr_list_run(struct ringred_request *request, size_t i);
+uint64_t rr_list_signature(const struct rr_vectors *vectors); /* what must be alike on all ranks */
+struct rr_call rr_list_call(const struct ringred_request *request, size_t i); /* that run i is */
+/* The run that is under way: fills its bucket; empties it and goes on to the next, false: that was the last. */
+void rr_list_begin(const struct ringred_request *request);
+bool rr_list_next(struct ringred_request *request, struct rr_call *call, struct rr_list_run **run);
+void rr_list_free(struct rr_list *list);
 int rr_family_do(struct rr_family *family, int (*run)(struct rr_family *family, void *with), void *with);
 int rr_family_poll(struct rr_family *family); /* lets what is in flight move */
 void rr_requests_drop(ringred_comm *comm); /* those that were not waited for; it has nothing to do */

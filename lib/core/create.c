@@ -393,10 +393,16 @@ static int open_all(ringred_comm *c, const ringred_config *config, ringred_error
     return rc;
 }
 
+static void free_kept(struct ringred_request *q)
+{
+    rr_free(q->room);
+    rr_list_free(q->list);
+}
+
 static void first_free(ringred_comm *c)
 {
     for (int i = 0; c->request && i < RR_REQUESTS; i++)
-        rr_free(c->request[i].room);
+        free_kept(&c->request[i]);
     rr_trace_close(&c->engine);
     rr_plans_free(c->plans);
     rr_free(c->request);
@@ -427,7 +433,7 @@ int rr_family_free(struct rr_family *f)
         struct rr_chunk *chunk = f->chunks;
         f->chunks = chunk->next;
         for (int i = 0; i < RR_REQUESTS; i++)
-            rr_free(chunk->request[i].room);
+            free_kept(&chunk->request[i]);
         rr_free(chunk);
     }
     rr_free(f->host);

@@ -87,6 +87,50 @@ static void end_head(ringred_comm *c, struct ringred_request *q)
     atomic_store_explicit(&q->state, RR_REQUEST_DONE, memory_order_release);
 }
 
+static void bind_buffers(ringred_comm *c, const struct rr_call *call, struct rr_run *r)
+{
+    bool reduces = rr_is_reduction(call->what), average = call->op == RINGRED_AVG;
+
+    r->in = call->in ? call->in : c->area->scratch; /* nothing to read or write: any place will do */
+    r->out = call->out ? call->out : c->area->scratch;
+    r->count = call->count;
+    r->type = call->type;
+    r->op = average ? RINGRED_SUM : call->op;
+    r->element_bytes = rr_call_element_bytes(call);
+    r->in_place = call->in == call->out;
+    r->divisor = reduces && average ? (uint32_t)c->ranks : 1;
+    r->means = reduces && average && rr_is_narrow(call->type);
+    r->reduce = reduces ? rr_reduce_kernel(call->type, r->op) : NULL;
+    r->meeting = false;
+}
+
+/* The run of a list that is under way, as it was chosen when the list was started. */
+static void bind_listed(struct rr_run *r, const struct rr_list_run *run)
+{
+    r->ragged = NULL;
+    r->lane = run->lane;
+    r->program = run->program;
+    r->segment = run->segment;
+}
+
+/* A list goes on with its next run, which is an operation of its own. false: there is none. */
+static bool go_on(ringred_comm *c, struct ringred_request *q)
+{
+    struct rr_list_run *run;
+    struct rr_call call;
+
+    if (!rr_list_next(q, &call, &run))
+        return false;
+    rr_trace_end(&c->engine, &q->run);
+    if (c->engine.shared)
+        rr_shared_ended(c->engine.shared, q->run.ask.sequence);
+    bind_listed(&q->run, run);
+    bind_buffers(c, &call, &q->run);
+    q->run.ask.sequence++;
+    c->active = false;
+    return true;
+}
+
 static int begin(ringred_comm *c, struct ringred_request *q, ringred_error *why)
 {
     struct rr_run *r = &q->run;
@@ -94,6 +138,8 @@ static int begin(ringred_comm *c, struct ringred_request *q, ringred_error *why)
     c->active = true;
     c->probe_ns = 0;
     rr_trace_begin(&c->engine);
+    if (RR_UNLIKELY(q->listed))
+        rr_list_begin(q);
     if (r->lane == RR_LANE_TINY) {
         rr_lane_begin(&c->engine, r);
         return 0;
@@ -169,8 +215,10 @@ static int advance(ringred_comm *c, struct ringred_request *q, const struct rr_w
     *moved = *moved || now;
     if (rc)
         return rc;
-    end_head(c, q);
     *moved = true;
+    if (RR_UNLIKELY(q->listed) && go_on(c, q))
+        return RINGRED_PENDING;
+    end_head(c, q);
     /* whoever waits for it need not sleep until we leave; adding nothing is a fence */
     if (q != w->until && w->stays && atomic_fetch_add(&c->family->waiters, 0) != 0)
         wake_waiters(c->family);
@@ -375,19 +423,9 @@ static void ask_for_counts(struct rr_ask *ask, const struct rr_call *call, int n
 
 static void bind_run(ringred_comm *c, const struct rr_call *call, struct rr_run *r)
 {
-    bool reduces = rr_is_reduction(call->what), average = call->op == RINGRED_AVG;
+    bool reduces = rr_is_reduction(call->what);
 
-    r->in = call->in ? call->in : c->area->scratch; /* nothing to read or write: any place will do */
-    r->out = call->out ? call->out : c->area->scratch;
-    r->count = call->count;
-    r->type = call->type;
-    r->op = average ? RINGRED_SUM : call->op;
-    r->element_bytes = rr_call_element_bytes(call);
-    r->in_place = call->in == call->out;
-    r->divisor = reduces && average ? (uint32_t)c->ranks : 1;
-    r->means = reduces && average && rr_is_narrow(call->type);
-    r->reduce = reduces ? rr_reduce_kernel(call->type, r->op) : NULL;
-    r->meeting = false;
+    bind_buffers(c, call, r);
     r->ask = (struct rr_ask){ .collective = (uint8_t)(call->what | (call->ragged ? RR_RAGGED : 0)),
                               .type = (uint8_t)call->type,
                               .op = reduces ? (uint8_t)call->op : 0,
@@ -396,6 +434,35 @@ static void bind_run(ringred_comm *c, const struct rr_call *call, struct rr_run 
                               .sequence = ++c->sequence };
     if (call->ragged)
         ask_for_counts(&r->ask, call, c->ranks);
+}
+
+/* Every run of a list says what the whole list is, so that ranks that disagree about any of it find out in the first. */
+static int bind_list(ringred_comm *c, const struct rr_call *call, struct ringred_request *q)
+{
+    const struct rr_shape shape = rr_shape_of(call->what, c->ranks, call->root, c->rank);
+    ringred_error why;
+    size_t runs;
+
+    if (rr_list_take(q, call, &shape, &runs) < 0)
+        return rr_comm_refuse(c, RINGRED_ENOMEM, "no memory for a list of %zu vectors", call->vectors->n);
+    for (size_t i = 0; i < runs; i++) {
+        const struct rr_call one = rr_list_call(q, i);
+        struct rr_list_run *run = rr_list_run(q, i);
+        int rc = choose(c, &one, &q->run, &why);
+        if (rc < 0)
+            return rr_comm_refuse(c, rc, "%s", why.text);
+        run->lane = q->run.lane;
+        run->program = q->run.program;
+        run->segment = q->run.segment;
+    }
+    const struct rr_call first = rr_list_call(q, 0);
+    bind_listed(&q->run, rr_list_run(q, 0));
+    bind_run(c, &first, &q->run);
+    q->run.ask.collective = (uint8_t)(call->what | RR_LISTED);
+    q->run.ask.type = 0;
+    q->run.ask.count = rr_list_signature(call->vectors);
+    c->sequence += runs - 1; /* each run is an operation */
+    return 0;
 }
 
 /* With starting taken, and the pool lock unless it is the first communicator. */
@@ -407,14 +474,19 @@ static int enqueue(ringred_comm *c, const struct rr_call *call, struct ringred_r
     if (!q)
         return rr_comm_refuse(c, RINGRED_ELIMIT, "%d requests are in flight, the most there may be: wait "
                               "for one first", RR_REQUESTS);
-    int rc = choose(c, call, &q->run, &why);
-    if (RR_UNLIKELY(rc < 0))
-        return rr_comm_refuse(c, rc, "%s", why.text);
     q->comm = c;
     q->shares = call->shares;
-    RR_TRY(bind_ragged(c, call, q));
+    q->listed = call->vectors != NULL;
+    if (RR_UNLIKELY(q->listed)) {
+        RR_TRY(bind_list(c, call, q));
+    } else {
+        int rc = choose(c, call, &q->run, &why);
+        if (RR_UNLIKELY(rc < 0))
+            return rr_comm_refuse(c, rc, "%s", why.text);
+        RR_TRY(bind_ragged(c, call, q));
+        bind_run(c, call, &q->run);
+    }
     uint32_t tail = atomic_load_explicit(&c->tail, memory_order_relaxed);
-    bind_run(c, call, &q->run);
     atomic_store_explicit(&q->state, RR_REQUEST_RUNNING, memory_order_relaxed);
     c->queue[tail % RR_REQUESTS] = q;
     atomic_store_explicit(&c->tail, tail + 1, memory_order_release);
