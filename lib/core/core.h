@@ -13,6 +13,7 @@
 #include <pthread.h>
 
 #define RR_SCRATCH_BYTES ((size_t)8 << 20)
+#define RR_SLEEP_MS 100 /* the longest sleep while something is in flight: bounds every loss of a wake-up */
 #define RR_REQUESTS 64 /* in flight at once on one communicator; a power of two */
 
 _Static_assert(RR_REQUESTS <= RR_OFFERS, "each request is one message at most");
@@ -28,6 +29,8 @@ struct ringred_request {
     int status;                 /* once done */
     struct rr_run run;
     struct rr_ragged ragged;    /* run.ragged, in use with parts of unequal length */
+    struct rr_list *list;       /* a list's (list.c); made at first use, kept */
+    bool listed;                /* it is one */
     size_t *room;               /* [4][ranks of the job] copies of callers' counts; made at first use, kept */
     struct ringred_request *next; /* of family.spare, or of all that were made */
     struct rr_talk talk;        /* a message from one rank to another instead of a run (talk.c) */
@@ -103,6 +106,13 @@ struct rr_family {
     int vain;                   /* spins that were in vain lately, 0 to 3; the owner's */
     int64_t look_ns;            /* when polling looks after the peers next; the owner's */
     int64_t spin_ns;            /* how long to spin or yield before sleeping */
+
+    /* progress=thread (mover.c) */
+    bool threaded;
+    bool roomy;                 /* this machine has a CPU for each rank and one for each rank's thread */
+    _Atomic uint32_t poked;     /* there is, or may be, something for the thread to move; see rr_family_disown */
+    _Atomic uint32_t wanted;    /* callers that wait and would rather own progress themselves: it leaves it to them */
+    struct rr_mover *mover;     /* the thread's part */
 
     pthread_mutex_t lock;       /* guards changed, fault, and refused of every communicator */
     pthread_cond_t changed;
@@ -191,7 +201,36 @@ struct rr_call {
     size_t count;               /* elements of one part; ragged: of the longest that all ranks know of, or 0 */
     int type, op, root;
     const struct rr_ragged *ragged; /* NULL: all parts are alike. Displacements NULL: one behind the other */
+    const struct rr_vectors *vectors; /* NULL: one. Else a list of them; in, out, count and type say nothing */
 };
+
+/* ---- many vectors in one request (list.c): runs in turn, each of a large vector or of a bucket of small ones ---- */
+#define RR_LIST_MOST ((size_t)1 << 20)
+struct rr_vectors {
+    const void *const *in;
+    void *const *out;
+    const size_t *count;
+    const int32_t *type;
+    size_t n;
+};
+/* One of its runs. */
+struct rr_list_run {
+    int type;
+    size_t first, members, count; /* of the list, in its order; elements of all together */
+    enum rr_lane lane;          /* what was chosen for it */
+    struct rr_program *program;
+    size_t segment;
+};
+/* Copies what the caller gave into request->list and cuts it into runs. *runs: how many, at least one. ENOMEM. */
+int rr_list_take(struct ringred_request *request, const struct rr_call *call, const struct rr_shape *shape,
+                 size_t *runs);
+struct rr_list_run *rr_list_run(struct ringred_request *request, size_t i);
+uint64_t rr_list_signature(const struct rr_vectors *vectors); /* what must be alike on all ranks */
+struct rr_call rr_list_call(const struct ringred_request *request, size_t i); /* that run i is */
+/* The run that is under way: fills its bucket; empties it and goes on to the next, false: that was the last. */
+void rr_list_begin(const struct ringred_request *request);
+bool rr_list_next(struct ringred_request *request, struct rr_call *call, struct rr_list_run **run);
+void rr_list_free(struct rr_list *list);
 int rr_family_do(struct rr_family *family, int (*run)(struct rr_family *family, void *with), void *with);
 void rr_wake_waiters(struct rr_family *family);
 int rr_family_poll(struct rr_family *family); /* lets what is in flight move */
@@ -286,6 +325,20 @@ struct rr_waiter {
  * nothing is to be done; PENDING; < 0: failed. *moved tells whether anything happened. */
 int rr_progress(struct rr_family *family, const struct rr_waiter *w, bool *moved, ringred_error *why);
 
+/* Tries to become the owner; gives progress up again. */
+bool rr_family_own(struct rr_family *family);
+void rr_family_disown(struct rr_family *family);
+
+/* ---- progress=thread (mover.c) ---- */
+int rr_mover_check(const struct rr_settings *settings, ringred_error *why); /* setting progress_cpus */
+/* The process's thread looks after the family from now on; it is started if there is none. ELIMIT, ENOMEM, ESETTING. */
+int rr_mover_attach(struct rr_family *family, ringred_error *why);
+/* It has let go of the family, and ends if that was the last. Does nothing if it was not attached. */
+void rr_mover_detach(struct rr_family *family);
+/* Something was started, or is left to be done. */
+void rr_mover_poke(struct rr_family *family);
+void rr_mover_wake(void);   /* poked is set: it must look, if it sleeps */
+
 /* ---- waiting (wait.c) ---- */
 void rr_wait_ended(struct rr_family *family, struct rr_waiter *w); /* something moved */
 /* After a turn in which nothing moved: spins, yields or sleeps, and looks after the peers now and then.
@@ -293,6 +346,12 @@ void rr_wait_ended(struct rr_family *family, struct rr_waiter *w); /* something 
  * (no failure: ETIMEOUT may be what a peer tells). */
 #define RR_WAIT_OVER 2
 int rr_wait_turn(struct rr_family *family, struct rr_waiter *w, int64_t deadline_ns, ringred_error *why);
+/* Before and after sleeping in an epoll set that holds the family's: whoever has something for us rings from now on,
+ * and what came before is seen. As rr_progress; *most_ms is lowered where nobody will ring. */
+int rr_wait_lie_down(struct rr_family *family, struct rr_waiter *w, int64_t now, int *most_ms, bool *moved,
+                     ringred_error *why);
+void rr_wait_get_up(struct rr_family *family);
+int rr_wait_look(struct rr_family *family, int64_t now, ringred_error *why); /* after the peers. 0 or < 0 */
 /* Instead of a turn, where the caller only polls: looks after the peers if it is time. PENDING or < 0. */
 int rr_wait_poll(struct rr_family *family, ringred_error *why);
 int64_t rr_comm_describe(ringred_comm *comm, const char *collective, uint64_t bytes, char *text,

@@ -162,6 +162,7 @@ enum rr_collective {
 };
 
 #define RR_RAGGED 0x80 /* added to a collective in what ranks tell each other: parts of unequal length */
+#define RR_LISTED 0x40 /* likewise: many vectors; the count is their number and a hash of all that must be alike */
 
 const char *rr_collective_name(enum rr_collective what); /* "reduce_scatter"; "?" */
 static inline bool rr_is_rooted(enum rr_collective what)

@@ -28,7 +28,7 @@ struct rr_ask {
 
 static inline enum rr_collective rr_ask_what(const struct rr_ask *ask)
 {
-    return (enum rr_collective)(ask->collective & ~RR_RAGGED);
+    return (enum rr_collective)(ask->collective & ~(RR_RAGGED | RR_LISTED));
 }
 /* EMISMATCH: how many elements I expect of a peer, how many it has for me. */
 int rr_ask_parts(const struct rr_ask *ask, int my_rank, uint64_t mine, int their_rank, uint64_t theirs,
