@@ -177,5 +177,8 @@ RR_BUILDER(rr_build_shm_gather);
 RR_BUILDER(rr_build_shm_reduce_scatter);
 RR_BUILDER(rr_build_shm_scatter);
 RR_BUILDER(rr_build_shm_alltoall);
+RR_BUILDER(rr_build_hier_allgather);
+RR_BUILDER(rr_build_hier_reduce_scatter);
+RR_BUILDER(rr_build_hier_reduce);
 
 #endif
