@@ -127,6 +127,7 @@ RR_BUILDER(rr_build_reduce)
         sum_of_all(b, n, me, rr_span_whole(RR_IN, me), rr_span_whole(RR_OUT, me), recv);
     else
         rr_add_send(b, root, 0, rr_span_whole(RR_IN, me));
+    rr_pad_temps(b, rr_span_whole(RR_IN, me), me == root ? n - 1 : 0, n - 1);
     return rr_plan_finish(b, plan);
 }
 
@@ -165,6 +166,7 @@ RR_BUILDER(rr_build_reduce_twoshot)
         rr_after(b, on, sum, 0);
         rr_after(b, sum, on, W);
     }
+    rr_pad_temps(b, mine, me == root ? n - 1 : n, n);
     return rr_plan_finish(b, plan);
 }
 

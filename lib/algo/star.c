@@ -49,6 +49,7 @@ RR_BUILDER(rr_build_star)
         centre(b, n);
     else
         point(b, me);
+    rr_pad_temps(b, rr_span_whole(RR_IN, me), me == 0 ? n - 1 : 0, n - 1);
     return rr_plan_finish(b, plan);
 }
 
