@@ -44,7 +44,9 @@ struct ringred_comm {
     bool all_local;             /* every rank shares memory with every other */
     int64_t tiny_most, last_most; /* bytes up to which allreduces take these lanes; -1: never */
     int wish[RR_COLLECTIVES];   /* the algorithm that the settings ask for and that is possible, or -1 */
-    bool portable;              /* numerics=portable: no rounding that depends on the layout */
+    bool portable;              /* numerics=portable: no bit that depends on the layout */
+    bool even;                  /* hosts' sums are parts of the canonical tree */
+    size_t least_stage;         /* a stage of the host that has the smallest: all ranks cut segments alike */
     bool crowded;               /* more ranks on this machine than CPUs for them */
     bool crowded_any;           /* on some machine of the job; the same on all ranks */
     bool wired;                 /* links leave a machine: bytes cost more than turns on a CPU */
@@ -105,6 +107,9 @@ size_t rr_choose_segment(struct rr_choice *choice, const ringred_comm *comm, con
 size_t rr_segment_of(const ringred_comm *comm, const struct rr_plan *plan, size_t count, size_t element_bytes);
 int rr_choose_check(const struct rr_settings *settings, ringred_error *why); /* setting algorithm */
 void rr_choose_init(ringred_comm *comm); /* once, when the plans are there */
+
+/* "canonical", "layout" (each host's ranks, then the hosts) or "any": the tree of a sum of such a call. */
+const char *rr_choose_tree(const ringred_comm *comm, const struct rr_call *call);
 
 bool rr_is_narrow(int type); /* a float whose sums must not be rounded on their way more often than is promised */
 

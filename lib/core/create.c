@@ -111,22 +111,6 @@ static int find_layout(ringred_comm *c, const struct rr_boot *boot, bool apart)
     return 0;
 }
 
-/* Shared memory is used where all ranks sit on one host, or where hosts hold equal, contiguous,
- * power-of-two blocks of ranks, so that a host's sum is a subtree; otherwise links join all ranks. */
-static bool hosts_fit(const ringred_comm *c)
-{
-    int each = c->ranks / c->layout.hosts;
-
-    if (c->layout.hosts == 1)
-        return c->ranks > 1;
-    if (c->layout.hosts * each != c->ranks || each < 2 || (each & (each - 1)))
-        return false;
-    for (int r = 0; r < c->ranks; r++)
-        if (c->host[r] != r / each)
-            return false;
-    return true;
-}
-
 /* ---- shared memory and links ---- */
 
 static int open_shared(ringred_comm *c, struct rr_boot *boot, int64_t deadline, ringred_error *why)
@@ -315,12 +299,8 @@ static int join(ringred_comm *c, struct rr_boot *boot, int64_t deadline, ringred
         rc = rr_fail(why, RINGRED_EUNSUPPORTED, -1, 0,
                      "transport=shm, but the %d ranks are on %d hosts: use auto or tcp", c->ranks,
                      c->layout.hosts);
-    if (rc == 0 && hosts_fit(c))
+    if (rc == 0 && c->layout.hosts < c->ranks) /* a rank without mates opens a stage of its own */
         rc = share(c, boot, deadline, card, why);
-    else if (rc == 0 && c->layout.hosts < c->ranks) {
-        rr_free(c->host);
-        rc = find_layout(c, boot, true); /* links between all */
-    }
     c->all_local = c->engine.shared && c->layout.hosts == 1;
     if (rc == 0)
         count_cpus(c, card);
