@@ -103,10 +103,13 @@ static bool takes_partial_sums(const ringred_comm *c, const struct rr_call *call
     return true;
 }
 
-/* By way of hosts, where ranks share memory inside them. */
+/* By way of hosts, where ranks share memory inside them, and, of a vector for each rank, stages have room. */
 static bool goes_by_hosts(const ringred_comm *c, const struct rr_call *call)
 {
-    return c->engine.shared && !c->all_local && !call->ragged &&
+    bool many = call->what == RR_REDUCE_SCATTER || call->what == RR_ALLGATHER;
+    size_t part = c->least_stage / (2 * RR_PLAN_WINDOW + 2) / (many ? (size_t)c->ranks : 1);
+
+    return c->engine.shared && !c->all_local && !call->ragged && part >= 2 * RR_LINE &&
            takes_partial_sums(c, call, RR_ALGO_HIERARCHICAL);
 }
 

@@ -161,12 +161,39 @@ static void test_all_ranks_cut_segments_alike(void **state)
         host[r] = 0;
 }
 
+/* A tree for all sizes: only what all ranks know for good decides between hosts and links. */
+static void test_sums_go_by_hosts_where_stages_have_room(void **state)
+{
+    struct rr_call call = { .what = RR_REDUCE_SCATTER, .type = RINGRED_FLOAT32, .op = RINGRED_SUM };
+    struct rr_layout layout;
+
+    (void)state;
+    be(128, 0, false);
+    comm->all_local = false;
+    comm->layout.hosts = lay_out(&layout, 128, 1);
+    for (int what = 0; what < RR_COLLECTIVES; what++)
+        comm->wish[what] = -1;
+    for (call.count = 0; call.count < 1 << 24; call.count = 2 * call.count + 1) {
+        comm->least_stage = (size_t)64 << 10;
+        assert_int_equal(rr_choose_algo(comm, &call), RR_ALGO_REDUCE_SCATTER);
+        comm->least_stage = (size_t)4 << 20;
+        assert_int_equal(rr_choose_algo(comm, &call), RR_ALGO_HIER_REDUCE_SCATTER);
+        assert_string_equal(rr_choose_tree(comm, &call), "layout");
+        call.type = RINGRED_FLOAT8_E5M2;
+        assert_int_equal(rr_choose_algo(comm, &call), RR_ALGO_REDUCE_SCATTER);
+        call.type = RINGRED_FLOAT32;
+    }
+    for (int r = 0; r < MOST; r++)
+        host[r] = 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_plan_has_a_segment_and_its_stage_the_pieces),
         cmocka_unit_test(test_no_plan_has_more_steps_than_there_is_room_for),
         cmocka_unit_test(test_all_ranks_cut_segments_alike),
+        cmocka_unit_test(test_sums_go_by_hosts_where_stages_have_room),
     };
 
     return cmocka_run_group_tests(tests, open_comm, close_comm);
