@@ -52,14 +52,18 @@ enum rr_algo {
     RR_ALGO_SHM_REDUCE_SCATTER,
     RR_ALGO_SHM_SCATTER,
     RR_ALGO_SHM_ALLTOALL,
+    RR_ALGO_HIER_ALLGATHER,      /* a vector goes once to each host */
+    RR_ALGO_HIER_REDUCE_SCATTER, /* hosts' sums go between hosts */
+    RR_ALGO_HIER_REDUCE,
     RR_ALGOS
 };
 
 struct rr_algo_row {
     const char *name;
     enum rr_collective what;
-    bool tree;             /* evaluates the canonical tree */
-    bool shared, linked;   /* needs all ranks on one host / links between ranks */
+    bool tree;             /* evaluates the canonical tree, or that of the layout */
+    bool shared, linked;   /* needs all ranks on one host / links between ranks. Both: memory inside hosts, links
+                            * between them; sums then have the tree of the layout */
     /* For people (ringred-info --algorithms), of n ranks on h hosts and S bytes of one part. Rounds: messages,
      * or waits in shared memory, that follow each other. Bytes: what the busiest rank sends over links or
      * puts into shared memory. Needs: what is not said above; NULL: nothing. */
@@ -68,5 +72,10 @@ struct rr_algo_row {
     int (*build)(const struct rr_layout *layout, int me, int root, struct rr_plan **plan);
 };
 extern const struct rr_algo_row rr_algo_table[RR_ALGOS];
+
+static inline bool rr_algo_spans_hosts(enum rr_algo algo)
+{
+    return rr_algo_table[algo].shared && rr_algo_table[algo].linked;
+}
 
 #endif

@@ -42,38 +42,37 @@ static void meet(struct rr_builder *b, int me, int peer, int slot, bool sends, u
 }
 
 /* The odd one of a pair: hands over its input and waits for the result. */
-static void odd_one(struct rr_builder *b, int me, int q)
+static void odd_one(struct rr_builder *b, int me)
 {
     int send = rr_add_send(b, me - 1, SLOT_FOLD, rr_span_whole(RR_IN, me));
     int recv = rr_add_recv(b, me - 1, SLOT_UNFOLD, rr_span_whole(RR_OUT, me));
 
     rr_after(b, recv, send, 0);
-    for (int k = 0; 1 << k <= q; k++)
-        rr_unused_temps(b, rr_span_whole(RR_OUT, me), 1);
 }
 
-static void one_of_q(struct rr_builder *b, int me, int q, int rem)
+/* Temps that it uses. */
+static int one_of_q(struct rr_builder *b, int me, int q, int rem)
 {
     bool paired = me < 2 * rem;
     int node = paired ? me / 2 : me - rem;
     struct so_far have = { .at = rr_span_whole(RR_IN, me), .step = -1 };
+    int rounds = 0;
 
     if (paired)
         meet(b, me, me + 1, SLOT_FOLD, false, 0, &have);
-    else if (rem > 0)
-        rr_unused_temps(b, rr_span_whole(RR_OUT, me), 1);
-    for (int k = 0; 1 << k < q; k++) {
+    for (int k = 0; 1 << k < q; k++, rounds++) {
         int other = node ^ 1 << k;
         int peer = other < rem ? 2 * other : other + rem;
         meet(b, me, peer, SLOT_ROUND + k, true, 2 << k < q ? 0 : RR_DIVIDE, &have);
     }
     if (paired)
         rr_after(b, rr_add_send(b, me + 1, SLOT_UNFOLD, have.at), have.step, 0);
+    return rounds + paired;
 }
 
 RR_BUILDER(rr_build_doubling)
 {
-    int n = layout->ranks, q = 1;
+    int n = layout->ranks, q = 1, rounds = 0, temps = 0;
 
     (void)root; /* a sum has none */
     if (n == 1)
@@ -82,11 +81,12 @@ RR_BUILDER(rr_build_doubling)
     if (!b)
         return RINGRED_ENOMEM;
 
-    while (2 * q <= n)
-        q *= 2;
+    for (; 2 * q <= n; q *= 2)
+        rounds++;
     if (me < 2 * (n - q) && me % 2 == 1)
-        odd_one(b, me, q);
+        odd_one(b, me);
     else
-        one_of_q(b, me, q, n - q);
+        temps = one_of_q(b, me, q, n - q);
+    rr_pad_temps(b, rr_span_whole(RR_OUT, me), temps, rounds + (n > q));
     return rr_plan_finish(b, plan);
 }

@@ -68,6 +68,7 @@ RR_BUILDER(rr_build_hier_broadcast)
     if (!b)
         return RINGRED_ENOMEM;
 
+    rr_builder_shared(b);
     leaders_of(layout, root, leader);
     struct cast c = { .layout = layout, .me = me, .root = root, .leader = leader };
     int mine = leader[layout->host[me]];

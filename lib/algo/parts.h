@@ -50,14 +50,6 @@ static inline int16_t rr_host_rank(const struct rr_hosts *h, int host, int place
 void rr_pad_temps(struct rr_builder *b, struct rr_span shape, int have, int most);
 void rr_others_of(const struct rr_group *g, struct rr_others *others);
 
-/* Temps that other ranks have and this one does not use: all ranks' plans of an algorithm need the same
- * scratch, since the size of a segment depends on it. */
-static inline void rr_unused_temps(struct rr_builder *b, struct rr_span shape, int n)
-{
-    for (int i = 0; i < n; i++)
-        (void)rr_builder_temp(b, shape); /* a failure sticks to the builder */
-}
-
 /* The same cut of another buffer. */
 static inline struct rr_span rr_at(struct rr_span shape, enum rr_place place, int rank)
 {
@@ -184,5 +176,8 @@ RR_BUILDER(rr_build_shm_gather);
 RR_BUILDER(rr_build_shm_reduce_scatter);
 RR_BUILDER(rr_build_shm_scatter);
 RR_BUILDER(rr_build_shm_alltoall);
+RR_BUILDER(rr_build_hier_allgather);
+RR_BUILDER(rr_build_hier_reduce_scatter);
+RR_BUILDER(rr_build_hier_reduce);
 
 #endif

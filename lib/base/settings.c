@@ -31,8 +31,8 @@ static const struct row {
                         "file with a table of measured choices (ringred-bench tune writes one), the same for all "
                         "ranks; empty: none" },
     [RR_SET_NUMERICS] = { "numerics", CHOICE, 0, 0, "canonical", "canonical|portable|fast",
-                          "canonical: one summation tree; portable: also for float16 and bfloat16 the same bits "
-                          "on every layout of hosts; fast: any order" },
+                          "canonical: one summation tree, over unequal hosts that of the layout; portable: the same "
+                          "bits on every layout of hosts; fast: any order" },
     [RR_SET_SEGMENT] = { "segment", BYTES, 0, 1 << 26, "0", NULL,
                          "bytes of a vector that are handled as one piece; 0: chosen" },
     [RR_SET_HOST] = { "host", TEXT, 0, 0, "", NULL,

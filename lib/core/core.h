@@ -138,7 +138,9 @@ struct ringred_comm {
     struct rr_family *family;
     int rank, ranks, local_rank, local_ranks;
     bool all_local;             /* every rank shares memory with every other */
-    bool portable;              /* numerics=portable: no rounding that depends on the layout */
+    bool portable;              /* numerics=portable: no bit that depends on the layout */
+    bool even;                  /* hosts' sums are parts of the canonical tree */
+    size_t least_stage;         /* a stage of the host that has the smallest: all ranks cut segments alike */
     int64_t tiny_most, last_most; /* bytes up to which allreduces take these lanes; -1: never */
     int wish[RR_COLLECTIVES];   /* the algorithm that the settings ask for and that is possible, or -1 */
     uint32_t wished;            /* bit of a collective: a lane or algorithm that the settings ask for is possible */
@@ -259,10 +261,10 @@ int rr_choose_streams(int hosts, int local); /* connections to a rank of another
 int rr_choose_check(const struct rr_settings *settings, ringred_error *why); /* setting algorithm */
 void rr_choose_init(ringred_comm *comm); /* once, when the plans are there */
 
-bool rr_is_narrow(int type); /* a float whose sums must not be rounded on their way more often than is promised */
+/* "canonical", "layout" (each host's ranks, then the hosts) or "any": the tree of a sum of such a call. */
+const char *rr_choose_tree(const ringred_comm *comm, const struct rr_call *call);
 
-/* Is shared memory used where ranks sit so? */
-bool rr_layout_shares(const struct rr_layout *layout);
+bool rr_is_narrow(int type); /* a float whose sums must not be rounded on their way more often than is promised */
 
 /* ---- plans (plans.c) ---- */
 /* A cache for a layout, which is copied. NULL: *why tells. */

@@ -128,22 +128,6 @@ static int find_layout(ringred_comm *c, const struct rr_boot *boot, bool apart)
     return 0;
 }
 
-/* Shared memory is used where all ranks sit on one host, or where hosts hold equal, contiguous,
- * power-of-two blocks of ranks, so that a host's sum is a subtree; otherwise links join all ranks. */
-bool rr_layout_shares(const struct rr_layout *layout)
-{
-    int each = layout->ranks / layout->hosts;
-
-    if (layout->hosts == 1)
-        return layout->ranks > 1;
-    if (layout->hosts * each != layout->ranks || each < 2 || (each & (each - 1)))
-        return false;
-    for (int r = 0; r < layout->ranks; r++)
-        if (layout->host[r] != r / each)
-            return false;
-    return true;
-}
-
 /* ---- shared memory and links ---- */
 
 static int open_shared(ringred_comm *c, struct rr_boot *boot, int64_t deadline, ringred_error *why)
@@ -346,12 +330,8 @@ static int join(ringred_comm *c, struct rr_boot *boot, int64_t deadline, ringred
         rc = rr_fail(why, RINGRED_EUNSUPPORTED, -1, 0,
                      "transport=shm, but the %d ranks are on %d hosts: use auto or tcp", c->ranks,
                      c->layout.hosts);
-    if (rc == 0 && rr_layout_shares(&c->layout))
+    if (rc == 0 && c->layout.hosts < c->ranks) /* a rank without mates opens a stage of its own */
         rc = share(c, boot, deadline, card, why);
-    else if (rc == 0 && c->layout.hosts < c->ranks) {
-        rr_free(c->host);
-        rc = find_layout(c, boot, true); /* links between all */
-    }
     c->all_local = c->engine.shared && c->layout.hosts == 1;
     if (rc == 0)
         count_cpus(c, card);

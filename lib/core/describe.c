@@ -46,7 +46,10 @@ static void describe_call(ringred_comm *c, const char *name, uint64_t bytes, str
     enum rr_algo algo = x.way.algo;
     /* a plan of our own: the communicator's may be in use, or about to be made */
     int rc = rr_algo_table[algo].build(&c->layout, c->rank, 0, &plan);
-    rr_text_add(t, "\"algorithm\":\"%s\",\"plan\":", rr_algo_table[algo].name);
+    rr_text_add(t, "\"algorithm\":\"%s\",", rr_algo_table[algo].name);
+    if (rr_is_reduction(call.what))
+        rr_text_add(t, "\"tree\":\"%s\",", rr_choose_tree(c, &call));
+    rr_text_add(t, "\"plan\":");
     rr_text_add_json(t, rc == 0 ? plan->name : "no memory");
     size_t each = rr_call_element_bytes(&call);
     rr_text_add(t, ",\"steps\":%u,\"segment\":%llu}", rc == 0 ? plan->steps : 0,
@@ -58,6 +61,7 @@ static void describe_call(ringred_comm *c, const char *name, uint64_t bytes, str
 int64_t rr_comm_describe(ringred_comm *c, const char *collective, uint64_t bytes, char *text,
                          size_t room)
 {
+    const struct rr_call sum = { .what = RR_ALLREDUCE, .type = RINGRED_FLOAT32, .op = RINGRED_SUM, .count = 1 };
     struct rr_text t = { text, room, 0 };
 
     if (collective && (by_name(collective) < 0 || bytes > (uint64_t)INT64_MAX))
@@ -67,9 +71,9 @@ int64_t rr_comm_describe(ringred_comm *c, const char *collective, uint64_t bytes
         text[0] = 0;
     rr_text_add(&t, "{\"rank\":%d,\"size\":%d,\"local_rank\":%d,\"local_size\":%d,\"hosts\":%d,",
                 c->rank, c->ranks, c->local_rank, c->local_ranks, c->layout.hosts);
-    rr_text_add(&t, "\"crowded\":%s,\"kernels\":\"%s\",\"numerics\":\"%s\",\"transports\":[",
+    rr_text_add(&t, "\"crowded\":%s,\"kernels\":\"%s\",\"numerics\":\"%s\",\"tree\":\"%s\",\"transports\":[",
                 c->family->crowded ? "true" : "false", rr_reduce_name(),
-                rr_setting_text(&c->family->settings, RR_SET_NUMERICS));
+                rr_setting_text(&c->family->settings, RR_SET_NUMERICS), rr_choose_tree(c, &sum));
     if (c->engine.shared)
         rr_text_add(&t, "{\"name\":\"shm\",\"ranks\":%d,\"stage\":%zu,\"heap\":%zu}%s",
                     c->engine.shared->locals, c->engine.shared->stage_bytes,

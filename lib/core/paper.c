@@ -56,10 +56,8 @@ static void settle(struct paper *p, const struct rr_question *q, const struct rr
         stage = (size_t)rr_setting(settings, RR_SET_STAGE);
     }
     make_hosts(p, per_host, apart);
-    if (!apart && !rr_layout_shares(&c->layout))
-        make_hosts(p, per_host, true);
     p->shared.stage_bytes = rr_stage_bytes(stage, per_host);
-    c->engine.shared = rr_layout_shares(&c->layout) ? &p->shared : NULL;
+    c->engine.shared = !apart && c->layout.hosts < c->ranks ? &p->shared : NULL;
     c->all_local = c->engine.shared && c->layout.hosts == 1;
     c->engine.scratch_bytes = RR_SCRATCH_BYTES;
     p->family.wired = nodes > 1 && !all;

@@ -80,14 +80,12 @@ static bool has_program(struct rr_choice *choice, int number)
 bool rr_plan_usable(const ringred_comm *c, enum rr_algo algo)
 {
     const struct rr_algo_row *row = &rr_algo_table[algo];
-    bool spans_hosts = algo == RR_ALGO_HIERARCHICAL || algo == RR_ALGO_HIER_BROADCAST ||
-                       algo == RR_ALGO_HIER_BARRIER;
 
     if (c->ranks == 1)
-        return algo == RR_ALGO_COPY || (row->linked && row->what > RR_BARRIER);
+        return algo == RR_ALGO_COPY || (row->linked && !row->shared && row->what > RR_BARRIER);
     if (algo == RR_ALGO_COPY)
         return false;
-    if (spans_hosts)
+    if (rr_algo_spans_hosts(algo))
         return c->engine.shared && !c->all_local;
     return c->all_local ? row->shared : row->linked;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which plan a call runs. Everything here depends on what all ranks know: the call, the layout, the
  * agreed settings. The limits were measured (docs/ARCHITECTURE.md); they never change a result's bits,
- * since every candidate but the ring evaluates the same tree. */
+ * since every candidate but the ring evaluates the same tree: where hosts' sums are no part of the canonical
+ * tree, a sum of a type goes over hosts, in the tree of the layout, or over links, whatever its size. */
 #include "core/core.h"
 
 #include <string.h>
@@ -70,14 +71,46 @@ static bool adds(const struct rr_call *call)
     return call->op == RINGRED_SUM || call->op == RINGRED_AVG || call->op == RINGRED_PROD;
 }
 
+/* Does another order of the operations give other bits? */
+static bool is_inexact(const struct rr_call *call)
+{
+    return adds(call) && (rr_is_narrow(call->type) || call->type == RINGRED_FLOAT32 ||
+                          call->type == RINGRED_FLOAT64 || call->type == RINGRED_COMPLEX64 ||
+                          call->type == RINGRED_COMPLEX128);
+}
+
+/* May hosts' sums, in the type of the elements, go to other hosts? Those of 16-bit floats are narrowed once more,
+ * and their averages are means of means, which only hosts of equal size bear. */
+static bool may_sum_hosts(const ringred_comm *c, const struct rr_call *call)
+{
+    if (!is_inexact(call))
+        return true;
+    if (c->portable)
+        return c->even && !rr_is_narrow(call->type);
+    return !rr_is_narrow(call->type) || (rr_type_bytes(call->type) == 2 && call->op != RINGRED_PROD &&
+                                         (c->even || call->op != RINGRED_AVG));
+}
+
+/* May a reduction go through sums of parts of the ranks, in the type of its elements? */
 bool rr_takes_partial_sums(const ringred_comm *c, const struct rr_call *call, enum rr_algo algo)
 {
-    if (!rr_is_narrow(call->type) || !adds(call))
+    if (!rr_is_reduction(call->what))
         return true;
+    if (rr_algo_spans_hosts(algo))
+        return may_sum_hosts(c, call);
     if (algo == RR_ALGO_DOUBLING || algo == RR_ALGO_RING || algo == RR_ALGO_RING_REDUCE_SCATTER)
-        return false;
-    return algo != RR_ALGO_HIERARCHICAL ||
-           (!c->portable && rr_type_bytes(call->type) == 2 && call->op != RINGRED_PROD);
+        return !rr_is_narrow(call->type) || !adds(call);
+    return true;
+}
+
+/* By way of hosts, where ranks share memory inside them, and, of a vector for each rank, stages have room. */
+static bool goes_by_hosts(const ringred_comm *c, const struct rr_call *call)
+{
+    bool many = call->what == RR_REDUCE_SCATTER || call->what == RR_ALLGATHER;
+    size_t part = c->least_stage / (2 * RR_PLAN_WINDOW + 2) / (many ? (size_t)c->ranks : 1);
+
+    return c->engine.shared && !c->all_local && !call->ragged && part >= 2 * RR_LINE &&
+           rr_takes_partial_sums(c, call, RR_ALGO_HIERARCHICAL);
 }
 
 static enum rr_algo allreduce_by_size(const ringred_comm *c, const struct rr_call *call, size_t bytes)
@@ -88,7 +121,7 @@ static enum rr_algo allreduce_by_size(const ringred_comm *c, const struct rr_cal
         return RR_ALGO_COPY;
     if (c->all_local)
         return bytes <= shm_oneshot_most(n) ? RR_ALGO_SHM_ONESHOT : RR_ALGO_SHM_TWOSHOT;
-    if (rr_algo_is_possible(c, RR_ALGO_HIERARCHICAL) && rr_takes_partial_sums(c, call, RR_ALGO_HIERARCHICAL))
+    if (goes_by_hosts(c, call))
         return RR_ALGO_HIERARCHICAL;
     if (c->family->crowded_any && !c->family->wired && n > 2 && n <= 8 && bytes <= star_most(n))
         return RR_ALGO_STAR;
@@ -121,32 +154,35 @@ static enum rr_algo shared_by_size(enum rr_collective what, size_t bytes)
     }
 }
 
-static enum rr_algo linked_by_size(const ringred_comm *c, enum rr_collective what, size_t bytes)
+static enum rr_algo linked_by_size(const ringred_comm *c, const struct rr_call *call, size_t bytes)
 {
+    bool hosts = goes_by_hosts(c, call);
     bool bruck = c->ranks > BRUCK_RANKS && bytes <= BRUCK_MOST;
     bool small = c->ranks == 2 || bytes <= LINK_REDUCE_MOST;
 
-    switch (what) {
+    switch (call->what) {
     case RR_BROADCAST:
-        if (c->engine.shared)
+        if (hosts)
             return RR_ALGO_HIER_BROADCAST;
         return c->ranks == 2 || bytes <= BINOMIAL_MOST ? RR_ALGO_BINOMIAL : RR_ALGO_BROADCAST_TWOSHOT;
     case RR_REDUCE:
-        return small ? RR_ALGO_REDUCE : RR_ALGO_REDUCE_TWOSHOT;
+        return hosts ? RR_ALGO_HIER_REDUCE : small ? RR_ALGO_REDUCE : RR_ALGO_REDUCE_TWOSHOT;
     case RR_ALLGATHER:
+        if (hosts)
+            return RR_ALGO_HIER_ALLGATHER;
         if (c->family->crowded_any && !c->family->wired && c->ranks > 2 && c->ranks <= 8 && bytes <= CROWDED_BRUCK_MOST)
             return bytes <= CROWDED_STAR_MOST ? RR_ALGO_STAR_ALLGATHER : RR_ALGO_BRUCK_ALLGATHER;
         return bruck ? RR_ALGO_BRUCK_ALLGATHER : RR_ALGO_ALLGATHER;
     case RR_GATHER:
         return RR_ALGO_GATHER;
     case RR_REDUCE_SCATTER:
-        return RR_ALGO_REDUCE_SCATTER;
+        return hosts ? RR_ALGO_HIER_REDUCE_SCATTER : RR_ALGO_REDUCE_SCATTER;
     case RR_SCATTER:
         return RR_ALGO_SCATTER;
     case RR_ALLTOALL:
         return bruck ? RR_ALGO_BRUCK_ALLTOALL : RR_ALGO_ALLTOALL;
     default:
-        return c->engine.shared ? RR_ALGO_HIER_BARRIER : RR_ALGO_DISSEMINATION;
+        return hosts ? RR_ALGO_HIER_BARRIER : RR_ALGO_DISSEMINATION;
     }
 }
 
@@ -158,14 +194,14 @@ enum rr_algo rr_choose_algo(const ringred_comm *c, const struct rr_call *call)
     if (call->ragged) /* plans that neither cut parts nor put several into one message */
         return wish == RR_ALGO_RING_ALLGATHER ? RR_ALGO_RING_ALLGATHER
                : c->all_local                 ? shared_by_size(call->what, bytes)
-                                              : linked_by_size(c, call->what, SIZE_MAX);
+                                              : linked_by_size(c, call, SIZE_MAX);
     if (wish >= 0 && rr_takes_partial_sums(c, call, (enum rr_algo)wish))
         return (enum rr_algo)wish;
     if (call->what == RR_ALLREDUCE)
         return allreduce_by_size(c, call, bytes);
     if (c->ranks == 1 && call->what <= RR_BARRIER)
         return RR_ALGO_COPY;
-    return c->all_local ? shared_by_size(call->what, bytes) : linked_by_size(c, call->what, bytes);
+    return c->all_local ? shared_by_size(call->what, bytes) : linked_by_size(c, call, bytes);
 }
 
 /* ---- the setting algorithm: names with commas; a lane, a row of the table, or one of these ---- */
@@ -252,6 +288,28 @@ static void choose_plans(ringred_comm *c)
     }
 }
 
+const char *rr_choose_tree(const ringred_comm *c, const struct rr_call *call)
+{
+    enum rr_algo algo = rr_choose_algo(c, call);
+
+    if (!rr_algo_table[algo].tree)
+        return "any";
+    return rr_algo_spans_hosts(algo) && !c->even ? "layout" : "canonical";
+}
+
+static size_t least_stage(const ringred_comm *c)
+{
+    int most = 0;
+
+    for (int host = 0; host < c->layout.hosts; host++) {
+        int locals = 0;
+        for (int r = 0; r < c->ranks; r++)
+            locals += c->layout.host[r] == host;
+        most = locals > most ? locals : most;
+    }
+    return rr_stage_bytes((size_t)rr_setting(&c->family->settings, RR_SET_STAGE), most);
+}
+
 void rr_choose_init(ringred_comm *c)
 {
     const struct rr_settings *s = &c->family->settings;
@@ -260,6 +318,8 @@ void rr_choose_init(ringred_comm *c)
     if (c->family->tuning)
         c->last = rr_alloc(RR_COLLECTIVES, sizeof *c->last); /* no memory: it walks the table each time */
     c->portable = strcmp(rr_setting_text(s, RR_SET_NUMERICS), "portable") == 0;
+    c->even = rr_layout_is_even(&c->layout);
+    c->least_stage = least_stage(c);
     choose_plans(c);
     c->wished = is_wished(s, "tiny") || is_wished(s, "last") ? 1u << RR_ALLREDUCE : 0;
     for (int what = 0; what < RR_COLLECTIVES; what++)
@@ -300,7 +360,7 @@ size_t rr_segment_of(const ringred_comm *c, const struct rr_plan *plan, size_t c
     size_t least = whole >> (RR_SEGMENT_BITS - 1); /* a counter has RR_SEGMENT_BITS for segments */
 
     if (plan->shared) {
-        size_t stage = c->engine.shared->stage_bytes, most = stage / (2 * RR_PLAN_WINDOW + 2) / plan->stage_parts;
+        size_t stage = c->least_stage, most = stage / (2 * RR_PLAN_WINDOW + 2) / plan->stage_parts;
         if (least > most)
             return 0;
         bytes = bytes < most ? bytes : most;

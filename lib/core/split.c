@@ -156,7 +156,7 @@ static int borrow(ringred_comm *c, struct offer *mine, ringred_error *why)
     e->step = rr_step_run;
     e->scratch_bytes = f->first->engine.scratch_bytes;
     pthread_mutex_lock(&f->pool);
-    if (f->shared && c->ranks > 1 && rr_layout_shares(&c->layout)) {
+    if (f->shared && c->layout.hosts < c->ranks) {
         size_t stage = rr_stage_bytes((size_t)rr_setting(&f->settings, RR_SET_STAGE), c->local_ranks);
         rc = rr_shared_borrow(f->shared, c->ranks, c->rank, c->member, stage, &e->shared, &mine->page,
                               &mine->generation, why);

@@ -17,6 +17,29 @@ void coll_setup_text(const struct coll_setup *s, char *text, size_t room)
         used += snprintf(text + used, room - (size_t)used, " %s", s->setting[i]);
 }
 
+/* A letter for each rank: equal ones share a host. */
+static const char *letters_of(const char *setting)
+{
+    return strncmp(setting, "hosts=", 6) == 0 ? setting + 6 : NULL;
+}
+
+const uint8_t *coll_hosts(const struct coll_setup *s, uint8_t *host)
+{
+    const char *letters = NULL;
+    int hosts = 0;
+
+    for (int i = 0; i < COLL_SETTINGS && s->setting[i]; i++) {
+        if (strcmp(s->setting[i], "numerics=portable") == 0)
+            return NULL;
+        letters = letters_of(s->setting[i]) ? letters_of(s->setting[i]) : letters;
+    }
+    for (int r = 0; letters && r < s->ranks; r++) {
+        const int first = (int)(strchr(letters, letters[r]) - letters);
+        host[r] = first == r ? (uint8_t)hosts++ : host[first];
+    }
+    return letters ? host : NULL;
+}
+
 /* ---- communicators ---- */
 
 ringred_comm *coll_open(struct rank *me, const struct coll_setup *setup)
@@ -27,6 +50,7 @@ ringred_comm *coll_open(struct rank *me, const struct coll_setup *setup)
 ringred_comm *coll_open_choosing(struct rank *me, const struct coll_setup *setup, ringred_choose_fn choose, void *context)
 {
     const char *settings[COLL_SETTINGS + 2] = { "timeout=20" };
+    char host[] = "host=?";
     ringred_unique_id id;
     ringred_config config;
     ringred_comm *comm = NULL;
@@ -42,8 +66,11 @@ ringred_comm *coll_open_choosing(struct rank *me, const struct coll_setup *setup
     config.rank = me->rank;
     config.size = me->size;
     config.id = &id;
-    for (int i = 0; i < COLL_SETTINGS && setup->setting[i]; i++)
-        settings[i + 1] = setup->setting[i];
+    for (int i = 0; i < COLL_SETTINGS && setup->setting[i]; i++) {
+        const char *letters = letters_of(setup->setting[i]);
+        host[5] = letters ? letters[me->rank] : host[5];
+        settings[i + 1] = letters ? host : setup->setting[i];
+    }
     config.settings = settings;
     config.choose = choose;
     config.choose_context = context;

@@ -15,8 +15,10 @@
 /* How a communicator is made. */
 struct coll_setup {
     int ranks;
-    const char *setting[COLL_SETTINGS]; /* "name=value", ended by NULL */
+    const char *setting[COLL_SETTINGS]; /* "name=value", ended by NULL; "hosts=abba": each rank's setting host */
 };
+/* For struct numbers_job: the hosts in order of their lowest rank; NULL: none, or numerics=portable. */
+const uint8_t *coll_hosts(const struct coll_setup *s, uint8_t *host);
 void coll_setup_text(const struct coll_setup *s, char *text, size_t room);
 
 /* The setup's communicator; ends the rank with the library's sentence if it cannot be made. */

@@ -19,6 +19,7 @@ struct campaign {
     size_t most;               /* bytes of a call */
     bool exact;
     uint64_t seed;
+    const uint8_t *host;       /* of each rank, where sums have the tree of the layout */
 };
 
 static const size_t counts[] = {
@@ -50,6 +51,7 @@ static void all_counts(struct rank *me, ringred_comm *comm, struct coll_memory *
             c.job.op = draw & 2 ? RINGRED_SUM : RINGRED_AVG;
             c.job.kind = p->exact ? (enum numbers_kind)numbers_below(&all, 3) : NUMBERS_ROUNDING;
             c.job.ranks = me->size;
+            c.job.host = p->host;
             c.job.seed = numbers_next(&all);
             if (c.count * numbers_bytes(c.job.type) <= p->most)
                 one(me, comm, m, &c, &mine);
@@ -73,7 +75,8 @@ static void campaign_run(struct rank *me)
 static void run_all(const struct coll_setup *setups, size_t n, size_t most, bool exact)
 {
     for (size_t i = 0; i < n; i++) {
-        struct campaign p = { &setups[i], most, exact, seed + i };
+        uint8_t host[NUMBERS_RANKS];
+        struct campaign p = { &setups[i], most, exact, seed + i, coll_hosts(&setups[i], host) };
         const struct ranks_plan plan = { .size = setups[i].ranks, .run = campaign_run, .argument = &p,
                                          .deadline_s = 60 };
         char text[200];
@@ -148,12 +151,65 @@ static void test_hosts(void **state)
         { 4, { "ranks_per_host=2", "algorithm=hierarchical", "segment=4096" } },
         { 8, { "ranks_per_host=4" } },
         { 4, { "ranks_per_host=1" } },
-        { 5, { "ranks_per_host=2" } }, /* does not fit: links join all */
         { 6, { "ranks_per_host=3", "numerics=portable" } },
     };
 
     (void)state;
     RUN(setups, (size_t)2 << 20, true);
+}
+
+static void test_hosts_of_any_number_of_ranks(void **state)
+{
+    static const struct coll_setup setups[] = {
+        { 6, { "hosts=aaabbb" } },
+        { 7, { "hosts=aaaabbc" } },
+        { 6, { "hosts=abcabc", "segment=4096" } },
+        { 4, { "hosts=abbb", "algorithm=hierarchical", "segment=5000" } },
+        { 7, { "hosts=abcaaaa", "stage=128K" } },
+        { 5, { "hosts=aabbb", "numerics=portable" } },
+    };
+
+    (void)state;
+    RUN(setups, (size_t)1 << 20, true);
+}
+
+/* ---- which tree ---- */
+
+struct tree {
+    struct coll_setup setup;
+    const char *allreduce, *reduce; /* of float32 sums */
+};
+
+static void ask(struct rank *me)
+{
+    const struct tree *t = me->argument;
+    ringred_comm *comm = coll_open(me, &t->setup);
+    char text[8192], want[64];
+
+    rank_check(ringred_comm_describe(comm, "reduce", 1 << 16, text, sizeof text) < (int64_t)sizeof text);
+    snprintf(want, sizeof want, "\"tree\":\"%s\",\"transports\"", t->allreduce);
+    rank_check_msg(strstr(text, want) != NULL, "not %s: %s", want, text);
+    snprintf(want, sizeof want, "\"tree\":\"%s\",\"plan\"", t->reduce);
+    rank_check_msg(strstr(text, want) != NULL, "not %s: %s", want, text);
+    coll_close(comm);
+}
+
+static void test_a_communicator_says_which_tree_its_sums_have(void **state)
+{
+    static struct tree trees[] = {
+        { { 3, { "transport=shm" } }, "canonical", "canonical" },
+        { { 4, { "ranks_per_host=2" } }, "canonical", "canonical" },
+        { { 4, { "hosts=aabb" } }, "canonical", "canonical" },
+        { { 4, { "hosts=aaab" } }, "layout", "layout" },
+        { { 4, { "hosts=abab" } }, "layout", "layout" },
+        { { 4, { "hosts=aaab", "numerics=portable" } }, "canonical", "canonical" },
+        { { 4, { "hosts=aaab", "algorithm=twoshot" } }, "canonical", "layout" },
+        { { 3, { "transport=tcp", "numerics=fast", "algorithm=ring" } }, "any", "canonical" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof trees / sizeof *trees; i++)
+        ranks_fork(trees[i].setup.ranks, ask, &trees[i]);
 }
 
 static void test_ring_is_near_the_sum(void **state)
@@ -176,6 +232,8 @@ int main(void)
         cmocka_unit_test(test_links),
         cmocka_unit_test(test_link_algorithms_and_segments),
         cmocka_unit_test(test_hosts),
+        cmocka_unit_test(test_hosts_of_any_number_of_ranks),
+        cmocka_unit_test(test_a_communicator_says_which_tree_its_sums_have),
         cmocka_unit_test(test_ring_is_near_the_sum),
     };
 

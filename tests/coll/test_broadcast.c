@@ -82,6 +82,7 @@ static const struct coll_setup setups[] = {
     { 4, { "ranks_per_host=2" } },
     { 6, { "ranks_per_host=2" } },
     { 5, { "ranks_per_host=3" } },
+    { 6, { "hosts=abacba" } },
 };
 
 static void run_all(void (*run)(struct rank *me))

@@ -19,7 +19,8 @@ struct campaign {
     const struct coll_setup *setup;
     uint64_t seed;
     bool exact;
-    int per_host; /* hosts whose sums are part of the tree have so many ranks; 0: none do */
+    int per_host;        /* hosts whose sums are part of the tree have so many ranks; 0: none do */
+    const uint8_t *host; /* of each rank, where sums have the tree of the layout */
 };
 
 /* ---- campaigns ---- */
@@ -56,7 +57,8 @@ static void one_call(ringred_comm *comm, const struct calls_memory *m, struct ra
     c.job = (struct numbers_job){ .type = RINGRED_FLOAT32,
                                   .kind = what->reduces && !p->exact ? NUMBERS_COUNTING : NUMBERS_WILD,
                                   .ranks = me->size,
-                                  .per_host = c.kind == CALLS_ALLREDUCE ? p->per_host : 0,
+                                  .per_host = p->per_host,
+                                  .host = p->host,
                                   .seed = numbers_next(all) };
     draw_type(all, &c.job, what->reduces, p->exact);
     c.count = draw_count(all, me->size, numbers_bytes(c.job.type));
@@ -83,7 +85,8 @@ static void calls(struct rank *me)
 static void run_all(const struct coll_setup *setups, size_t n, bool exact, int per_host)
 {
     for (size_t i = 0; i < n; i++) {
-        struct campaign p = { &setups[i], seed + i, exact, per_host };
+        uint8_t host[NUMBERS_RANKS];
+        struct campaign p = { &setups[i], seed + i, exact, per_host, coll_hosts(&setups[i], host) };
         struct ranks_plan plan = { .size = setups[i].ranks, .run = calls, .argument = &p, .deadline_s = 60 };
         char text[200];
 
@@ -144,8 +147,12 @@ static void test_several_hosts(void **state)
         { 6, { "ranks_per_host=2", "segment=4096" } },
     };
     static const struct coll_setup once[] = {
-        { 5, { "ranks_per_host=3" } },
         { 4, { "ranks_per_host=2", "numerics=portable" } },
+        { 5, { "hosts=aaabb" } },
+        { 5, { "hosts=abaca", "segment=4096" } },
+        { 7, { "hosts=aabbaba" } },
+        { 3, { "hosts=aba", "numerics=portable" } },
+        { 6, { "hosts=abbbbc", "algorithm=reduce,reduce-scatter,allgather,twoshot,hier-broadcast", "numerics=portable" } },
     };
 
     (void)state;

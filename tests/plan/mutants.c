@@ -704,6 +704,9 @@ int main(int argc, char **argv)
         { RR_ALGO_SHM_REDUCE_TWOSHOT, 3, 3, 1 }, { RR_ALGO_SHM_ALLGATHER, 3, 3, 0 },
         { RR_ALGO_SHM_GATHER, 3, 3, 1 },   { RR_ALGO_SHM_REDUCE_SCATTER, 3, 3, 0 },
         { RR_ALGO_SHM_SCATTER, 3, 3, 1 },  { RR_ALGO_SHM_ALLTOALL, 3, 3, 0 },
+        { RR_ALGO_HIER_ALLGATHER, 4, 2, 0 }, { RR_ALGO_HIER_ALLGATHER, 5, 3, 0 },
+        { RR_ALGO_HIER_REDUCE_SCATTER, 4, 2, 0 }, { RR_ALGO_HIER_REDUCE_SCATTER, 4, 3, 0 },
+        { RR_ALGO_HIER_REDUCE, 4, 2, 1 },  { RR_ALGO_HIER_REDUCE, 5, 2, 4 },
     };
     struct tally t = { .lists = argc > 1 && strcmp(argv[1], "-v") == 0 };
 

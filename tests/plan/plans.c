@@ -26,16 +26,11 @@ void layout_lump(struct layout *l, int ranks, int first)
     l->of = (struct rr_layout){ .ranks = ranks, .hosts = ranks - first + 1, .host = l->host };
 }
 
-bool spans_hosts(enum rr_algo a)
-{
-    return a == RR_ALGO_HIERARCHICAL || a == RR_ALGO_HIER_BROADCAST || a == RR_ALGO_HIER_BARRIER;
-}
-
 int plans_build(struct plans *p, enum rr_algo algo, const struct layout *l, int root)
 {
     memset(p, 0, sizeof *p);
     p->ranks = l->of.ranks;
-    p->host = spans_hosts(algo) && !rr_layout_is_even(&l->of) ? l->host : NULL;
+    p->host = rr_algo_spans_hosts(algo) && !rr_layout_is_even(&l->of) ? l->host : NULL;
     for (int r = 0; r < p->ranks; r++) {
         int rc = rr_algo_table[algo].build(&l->of, r, root, &p->plan[r]);
         if (rc < 0) {

@@ -24,7 +24,13 @@ void layout_deal(struct layout *l, int ranks, int hosts);
 /* One host of `first` ranks, the others alone, but the last rank sits on the first host, too. */
 void layout_lump(struct layout *l, int ranks, int first);
 
-bool spans_hosts(enum rr_algo algo); /* has links and shared memory */
+
+/* Is there nothing for it to do: one rank alone, or, for what spans hosts, one host or every rank on its own? */
+static inline bool is_needless(enum rr_algo algo, const struct layout *l)
+{
+    return l->of.ranks == 1 ||
+           (rr_algo_spans_hosts(algo) && (l->of.hosts == 1 || l->of.hosts == l->of.ranks));
+}
 
 /* The status of the first builder that fails; then there are no plans. */
 int plans_build(struct plans *p, enum rr_algo algo, const struct layout *l, int root);

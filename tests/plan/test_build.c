@@ -299,7 +299,7 @@ static void test_builders_survive_every_failing_allocation(void **state)
         struct layout l;
         struct rr_plan *plan = NULL;
         int n = a == RR_ALGO_COPY ? 1 : 8, rc = RINGRED_ENOMEM;
-        layout_make(&l, n, rr_algo_table[a].shared || n == 1 ? n : 2);
+        layout_make(&l, n, (rr_algo_table[a].shared && !rr_algo_spans_hosts((enum rr_algo)a)) || n == 1 ? n : 2);
         for (long nth = 1; rc == RINGRED_ENOMEM; nth++) {
             rr_alloc_fail_after(nth, nth % 2 == 0);
             rc = rr_algo_table[a].build(&l.of, n - 1, 0, &plan);

@@ -525,32 +525,37 @@ static bool goes_by_hosts(const struct numbers_job *job, const struct hosts *h)
            (!is_narrow(job->type) || (formats[job->type].width == 16 && adds));
 }
 
+/* What a host hands on: a number of the type. */
+static struct value part_of_host(const struct numbers_job *job, const struct hosts *h, int host, bool means,
+                                 size_t i)
+{
+    const struct numbers_call c = { .type = job->type, .op = job->op,
+                                    .divisor = means ? (uint32_t)h->members[host] : 1 };
+    struct value value[NUMBERS_RANKS];
+    unsigned char element[16];
+
+    for (int k = 0; k < h->members[host]; k++) {
+        numbers_fill(element, job->type, job->kind, job->seed, h->rank[host][k], i, 1);
+        value[k] = load(job->type, element, 0);
+    }
+    store(job->type, element, 0, finish(&c, fold(job->type, job->op, value, h->members[host])));
+    return load(job->type, element, 0);
+}
+
 /* Folds each host's ranks, then the hosts; of an average of narrow floats each time the mean. */
 static void expect_by_hosts(void *to, const struct numbers_job *job, const struct hosts *h, size_t first,
                             size_t count)
 {
     const bool average = job->op == RINGRED_AVG, means = average && is_narrow(job->type);
-    const size_t bytes = numbers_bytes(job->type);
+    const struct numbers_call c = { .type = job->type, .op = job->op,
+                                    .divisor = (uint32_t)(means ? h->n : average ? job->ranks : 1) };
 
     for (size_t i = 0; i < count; i++) {
-        unsigned char element[NUMBERS_RANKS][16], part[NUMBERS_RANKS][16];
-        const void *source[NUMBERS_RANKS];
-        struct numbers_call c = { .type = job->type, .op = job->op };
+        struct value part[NUMBERS_RANKS];
 
-        for (int n = 0; n < h->n; n++) {
-            for (int k = 0; k < h->members[n]; k++) {
-                numbers_fill(element[k], job->type, job->kind, job->seed, h->rank[n][k], first + i, 1);
-                source[k] = element[k];
-            }
-            c.sources = h->members[n];
-            c.divisor = means ? (uint32_t)c.sources : 1;
-            numbers_reduce(part[n], &c, source, 1);
-        }
-        for (int n = 0; n < h->n; n++)
-            source[n] = part[n];
-        c.sources = h->n;
-        c.divisor = means ? (uint32_t)h->n : average ? (uint32_t)job->ranks : 1;
-        numbers_reduce((unsigned char *)to + i * bytes, &c, source, 1);
+        for (int host = 0; host < h->n; host++)
+            part[host] = part_of_host(job, h, host, means, first + i);
+        store(job->type, to, i, finish(&c, fold(job->type, job->op, part, h->n)));
     }
 }
 

@@ -44,6 +44,7 @@ static void be(int ranks, size_t stage, bool crowded)
     comm->layout = (struct rr_layout){ ranks, 1, host };
     shared.stage_bytes = rr_stage_bytes(stage, ranks);
     comm->engine.shared = &shared;
+    comm->least_stage = shared.stage_bytes;
     comm->engine.scratch_bytes = (size_t)8 << 20;
 }
 
@@ -104,11 +105,99 @@ static void test_no_plan_has_more_steps_than_there_is_room_for(void **state)
     assert_true(made > RR_ALGOS);
 }
 
+/* ---- several hosts ---- */
+
+/* Hosts of `each` ranks, ranks dealt out like cards, one host of many among ranks alone. */
+static int lay_out(struct rr_layout *layout, int ranks, int how)
+{
+    int hosts = 0;
+
+    for (int r = 0; r < ranks; r++) {
+        host[r] = (int16_t)(how < 4 ? r / (how + 2) : how == 4 ? r % (ranks / 3 + 1) : r < ranks / 2 ? 0 : r - ranks / 2 + 1);
+        hosts = host[r] < hosts ? hosts : host[r] + 1;
+    }
+    *layout = (struct rr_layout){ ranks, hosts, host };
+    return hosts;
+}
+
+/* Whether it is the root, has mates or not: a rank that cut a vector otherwise would wait for other messages. */
+static void check_alike(const struct rr_layout *layout, enum rr_algo algo, int root)
+{
+    static const size_t counts[] = { 1, 5000, 300000, 9000000 };
+    size_t segment[4] = { 0 };
+
+    for (int r = 0; r < layout->ranks; r++) {
+        struct rr_plan *plan;
+        if (rr_algo_table[algo].build(layout, r, root, &plan) < 0)
+            return;
+        if (rr_algo_table[algo].what != RR_ALLREDUCE && rr_algo_table[algo].what != RR_BARRIER)
+            assert_true(plan->steps <= rr_plan_steps_most(layout->ranks));
+        for (int i = 0; i < 4; i++) {
+            size_t mine = rr_segment_of(comm, plan, counts[i], 4, 0);
+            if (r > 0 && mine != segment[i])
+                fail_msg("%s, %d ranks on %d hosts, root %d: rank %d cuts %zu elements by %zu, rank 0 by %zu",
+                         rr_algo_table[algo].name, layout->ranks, layout->hosts, root, r, counts[i], mine,
+                         segment[i]);
+            segment[i] = mine;
+        }
+        rr_plan_free(plan);
+    }
+}
+
+static void test_all_ranks_cut_segments_alike(void **state)
+{
+    static const int ranks[] = { 3, 5, 6, 7, 12, 31, 64 };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++)
+        for (int how = 0; how < 6; how++)
+            for (int algo = RR_ALGO_COPY + 1; algo < RR_ALGOS; algo++) {
+                struct rr_layout layout;
+                if (!rr_algo_table[algo].linked || rr_algo_table[algo].what == RR_BARRIER)
+                    continue;
+                be(ranks[i], 0, how % 2);
+                comm->all_local = false;
+                comm->layout.hosts = lay_out(&layout, ranks[i], how);
+                check_alike(&layout, (enum rr_algo)algo, 0);
+                check_alike(&layout, (enum rr_algo)algo, ranks[i] / 2);
+            }
+    for (int r = 0; r < MOST; r++)
+        host[r] = 0;
+}
+
+/* A tree for all sizes: only what all ranks know for good decides between hosts and links. */
+static void test_sums_go_by_hosts_where_stages_have_room(void **state)
+{
+    struct rr_call call = { .what = RR_REDUCE_SCATTER, .type = RINGRED_FLOAT32, .op = RINGRED_SUM };
+    struct rr_layout layout;
+
+    (void)state;
+    be(128, 0, false);
+    comm->all_local = false;
+    comm->layout.hosts = lay_out(&layout, 128, 1);
+    for (int what = 0; what < RR_COLLECTIVES; what++)
+        comm->wish[what] = -1;
+    for (call.count = 0; call.count < 1 << 24; call.count = 2 * call.count + 1) {
+        comm->least_stage = (size_t)64 << 10;
+        assert_int_equal(rr_choose_algo(comm, &call), RR_ALGO_REDUCE_SCATTER);
+        comm->least_stage = (size_t)4 << 20;
+        assert_int_equal(rr_choose_algo(comm, &call), RR_ALGO_HIER_REDUCE_SCATTER);
+        assert_string_equal(rr_choose_tree(comm, &call), "layout");
+        call.type = RINGRED_FLOAT8_E5M2;
+        assert_int_equal(rr_choose_algo(comm, &call), RR_ALGO_REDUCE_SCATTER);
+        call.type = RINGRED_FLOAT32;
+    }
+    for (int r = 0; r < MOST; r++)
+        host[r] = 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_plan_has_a_segment_and_its_stage_the_pieces),
         cmocka_unit_test(test_no_plan_has_more_steps_than_there_is_room_for),
+        cmocka_unit_test(test_all_ranks_cut_segments_alike),
+        cmocka_unit_test(test_sums_go_by_hosts_where_stages_have_room),
     };
 
     return cmocka_run_group_tests(tests, open_comm, close_comm);
