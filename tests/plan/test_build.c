@@ -2,6 +2,8 @@
 /* The builder, blocks, the printer; and every algorithm when memory runs out. */
 #include "plans.h"
 
+#include "engine/engine.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -370,6 +372,32 @@ static void test_all_ranks_agree_on_windowed(void **state)
         }
 }
 
+/* How large a segment may be depends on it, and a segment must be the same on all ranks. */
+static void test_all_ranks_need_the_same_scratch(void **state)
+{
+    static const int each[] = { 1, 2, 4, 64 };
+
+    (void)state;
+    for (int a = RR_ALGO_COPY + 1; a < RR_ALGOS; a++)
+        for (int n = 1; n <= 33; n++)
+            for (size_t e = 0; e < sizeof each / sizeof *each; e++) {
+                struct layout l;
+                struct plans p;
+                layout_make(&l, n, each[e] < n ? each[e] : n);
+                if (plans_build(&p, (enum rr_algo)a, &l, n / 2) < 0)
+                    continue;
+                if (n == 1)
+                    assert_int_equal(rr_program_scratch(p.plan[0], 1000, 4, 4096), 0); /* it has none */
+                for (int r = 1; r < n; r++)
+                    for (size_t count = 1; count < 100000; count = 7 * count + 3)
+                        if (rr_program_scratch(p.plan[r], count, 4, 4096) !=
+                            rr_program_scratch(p.plan[0], count, 4, 4096))
+                            fail_msg("%s: rank %d of %d, %d on a host, needs other scratch than rank 0",
+                                     rr_algo_table[a].name, r, n, each[e]);
+                plans_free(&p);
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -386,6 +414,7 @@ int main(void)
         cmocka_unit_test(test_provers_survive_every_failing_allocation),
         cmocka_unit_test(test_table_names_every_algorithm),
         cmocka_unit_test(test_all_ranks_agree_on_windowed),
+        cmocka_unit_test(test_all_ranks_need_the_same_scratch),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

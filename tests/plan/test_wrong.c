@@ -136,6 +136,13 @@ static void writes_what_it_keeps(struct rr_builder *b, int me)
     rr_add_copy(b, *in(me), &kept, 1, 0);
 }
 
+static void needs_other_scratch(struct rr_builder *b, int me)
+{
+    if (me == 0)
+        (void)rr_builder_temp(b, *in(me));
+    rr_add_signal(b, RR_ARRIVED);
+}
+
 static void gives_itself_what_is_the_roots(struct rr_builder *b, int me)
 {
     rr_add_copy(b, *in(me), out(me), 1, 0);
@@ -159,6 +166,7 @@ static const struct {
     { writes_the_stage_of_another, "writes the stage", "writes the stage" },
     { reads_an_output_without_a_window, "no window", "no window" },
     { writes_what_it_keeps, "what it keeps", "what it keeps" },
+    { needs_other_scratch, "other scratch", "other scratch" },
     { gives_itself_what_is_the_roots, NULL, "output" },
 };
 
