@@ -138,6 +138,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < 2; i++) {
         struct job job;
         job_open(&job, 2, i ? "tcp" : "shm");
+        job.patience_ns = 1800 * RINGRED_SECOND;
         job_start(&job, body);
         if (!job_wait(&job, -1)) {
             printf("FAILS over %s\n", i ? "tcp" : "shm");
