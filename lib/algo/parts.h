@@ -50,6 +50,14 @@ static inline int16_t rr_host_rank(const struct rr_hosts *h, int host, int place
 void rr_pad_temps(struct rr_builder *b, struct rr_span shape, int have, int most);
 void rr_others_of(const struct rr_group *g, struct rr_others *others);
 
+/* Temps that other ranks have and this one does not use: all ranks' plans of an algorithm need the same
+ * scratch, since the size of a segment depends on it. */
+static inline void rr_unused_temps(struct rr_builder *b, struct rr_span shape, int n)
+{
+    for (int i = 0; i < n; i++)
+        (void)rr_builder_temp(b, shape); /* a failure sticks to the builder */
+}
+
 /* The same cut of another buffer. */
 static inline struct rr_span rr_at(struct rr_span shape, enum rr_place place, int rank)
 {

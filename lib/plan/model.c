@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Makes a case concrete; see model.h. */
 #include "plan/model.h"
-
 #include "plan/builder.h"
 
 #include <string.h>
@@ -125,6 +124,11 @@ static size_t scratch_of(const struct rr_case *c, int rank)
     return bytes;
 }
 
+static bool has_other_temps(const struct rr_plan *a, const struct rr_plan *b)
+{
+    return a->temps != b->temps || (a->temps > 0 && memcmp(a->temp, b->temp, a->temps * sizeof *a->temp) != 0);
+}
+
 static int check_case(const struct rr_case *c, ringred_error *why)
 {
     if (c->ranks < 1 || c->segment < 1 || c->segment > MOST_ELEMENTS || c->element_bytes < 1 ||
@@ -139,7 +143,7 @@ static int check_case(const struct rr_case *c, ringred_error *why)
             return rr_fail(why, RINGRED_EINTERNAL, r, 0, "the plan of rank %d is not well formed",
                            r);
     for (int r = 1; r < c->ranks; r++)
-        if (scratch_of(c, r) != scratch_of(c, 0))
+        if (has_other_temps(c->plan[r], c->plan[0]) && scratch_of(c, r) != scratch_of(c, 0))
             return rr_fail(why, RINGRED_EINTERNAL, r, 0,
                            "rank %d needs other scratch than rank 0, so their segments may differ", r);
     return 0;

@@ -25,9 +25,9 @@ static const struct coll_setup setups[] = {
     { 2, { "transport=tcp" } },
     { 4, { "transport=tcp" } },
     { 3, { "transport=tcp", "tcp_streams=3" } },
-    { 4, { "ranks_per_host=2" } },
-    { 7, { "ranks_per_host=3" } },
-    { 8, { "ranks_per_host=4" } },
+    { 4, { "ranks_per_host=2", "numerics=portable" } },
+    { 7, { "ranks_per_host=3", "numerics=portable" } },
+    { 8, { "ranks_per_host=4", "numerics=portable" } },
 };
 enum { SETUPS = sizeof setups / sizeof setups[0] };
 

@@ -73,6 +73,43 @@ static void uneven(ringred_comm *comm, int rank, int8_t *x, size_t n)
     must(comm, rank, ringred_allgatherv(comm, NULL, 0, NULL, counts, NULL, RINGRED_INT8), "nothing at all");
 }
 
+static void check(int rank, const char *what, const int8_t *x, size_t n, int of)
+{
+    for (size_t i = 0; i < n; i++)
+        if (x[i] != value(i, of))
+            job_fail(rank, "%s: element %zu is %d", what, i, x[i]);
+}
+
+/* The other calls with parts: all that is large belongs to rank 0, rank 1 has nothing. */
+static void members_without_elements(ringred_comm *comm, int rank, int8_t *x, size_t n)
+{
+    const size_t counts[2] = { n, 0 }, none[2] = { 0, 0 }, own = rank ? 0 : n;
+    int8_t *mine = rank ? NULL : x;
+
+    for (size_t i = 0; i < own; i++)
+        x[i] = value(i, 3);
+    must(comm, rank, ringred_gatherv(comm, mine, own, mine, rank ? NULL : counts, NULL, RINGRED_INT8, 0), "gatherv");
+    must(comm, rank, ringred_scatterv(comm, mine, rank ? NULL : counts, NULL, mine, own, RINGRED_INT8, 0), "scatterv");
+    check(rank, "gatherv and scatterv in place", x, own, 3);
+    for (size_t i = 0; i < n; i++)
+        x[i] = value(i, rank);
+    must(comm, rank, ringred_reduce_scatterv(comm, x, mine, counts, RINGRED_INT8, RINGRED_MAX), "reduce_scatterv");
+    check(rank, "reduce_scatterv", x, own, 1);
+    must(comm, rank, ringred_alltoallv(comm, NULL, none, NULL, NULL, none, NULL, RINGRED_INT8), "alltoallv");
+    must(comm, rank, ringred_reduce_scatterv(comm, NULL, NULL, none, RINGRED_INT8, RINGRED_SUM), "of nothing");
+}
+
+/* Rank 1 sends rank 0 one message beyond 2 GiB and gets none. */
+static void one_way(ringred_comm *comm, int rank, int8_t *x, size_t n)
+{
+    const size_t send[2] = { rank ? n : 0, 0 }, recv[2] = { 0, rank ? 0 : n };
+
+    for (size_t i = 0; i < n; i++)
+        x[i] = value(i, rank ? 7 : 0);
+    must(comm, rank, ringred_alltoallv(comm, rank ? x : NULL, send, NULL, rank ? NULL : x, recv, NULL, RINGRED_INT8), "alltoallv");
+    check(rank, "alltoallv", x, n, 7);
+}
+
 static size_t many = MANY + EXTRA;
 
 static void body(struct job *job, ringred_comm *comm, int rank)
@@ -83,6 +120,8 @@ static void body(struct job *job, ringred_comm *comm, int rank)
     sums(comm, rank, x, many);
     broadcasts(comm, rank, x, many);
     uneven(comm, rank, x, many);
+    members_without_elements(comm, rank, x, many);
+    one_way(comm, rank, x, many);
 }
 
 int main(int argc, char **argv)
@@ -99,6 +138,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < 2; i++) {
         struct job job;
         job_open(&job, 2, i ? "tcp" : "shm");
+        job.patience_ns = 1800 * RINGRED_SECOND;
         job_start(&job, body);
         if (!job_wait(&job, -1)) {
             printf("FAILS over %s\n", i ? "tcp" : "shm");

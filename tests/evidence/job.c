@@ -15,6 +15,11 @@
 
 #define PATIENCE_NS (120 * RINGRED_SECOND)
 
+static int64_t patience_end(const struct job *job)
+{
+    return job_now_ns() + (job->patience_ns ? job->patience_ns : PATIENCE_NS);
+}
+
 static struct job *mine; /* the job that this process is a rank of */
 
 int64_t job_now_ns(void)
@@ -62,7 +67,7 @@ void job_meet(struct job *job, int of)
 {
     int seen = atomic_fetch_add(&job->shared->meetings, 1) + 1;
     int want = (seen + of - 1) / of * of;
-    int64_t end = job_now_ns() + PATIENCE_NS;
+    int64_t end = patience_end(job);
 
     while (atomic_load(&job->shared->meetings) < want && job_now_ns() < end)
         job_nap_ms(1);
@@ -133,7 +138,7 @@ void job_start(struct job *job, job_body body)
 
 bool job_wait(struct job *job, int lost)
 {
-    int64_t end = job_now_ns() + PATIENCE_NS;
+    int64_t end = patience_end(job);
     bool fine = true;
 
     for (int r = 0; r < job->size; r++) {

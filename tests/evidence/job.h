@@ -18,6 +18,7 @@ struct job {
     int size;
     const char *settings[8]; /* ended by NULL */
     int64_t init_timeout_ns; /* 0: the setting's */
+    int64_t patience_ns;     /* of job_wait and job_meet; 0: two minutes */
     struct job_shared *shared;
     pid_t pid[JOB_RANKS];
 };

@@ -20,6 +20,8 @@ static const char *const names[] = { "avx512", "avx2", "neon", "c" };
 static struct compare_pair pairs[RR_TYPES * RR_OPS];
 static int pair_count;
 static uint64_t seed;
+static enum { SOME, EVERY, WHOLE } how_much;
+static long shapes_checked;
 
 static int set_up(void **state)
 {
@@ -63,6 +65,35 @@ static void test_every_small_count_has_the_bits_of_the_reference(void **state)
 
                 check(&c);
             }
+}
+
+/* Counts up to 1,025, each with one of 1 to 9 sources, of 1 to 4 destinations, aligned or not: by default an
+ * eighth of the counts with one choice of these; `test_reduce every`: every count with one choice, so that each
+ * pair of a type and an operator meets all choices many times; `test_reduce whole`: every count with all. */
+static void test_counts_to_1025_has_the_bits_of_the_reference(void **state)
+{
+    enum { MOST = 1025, SHAPES = 9 * 4 * 2 };
+    struct numbers_random random = { seed + 8 };
+
+    (void)state;
+    for (int p = 0; p < pair_count; p++)
+        for (int count = 0; count <= MOST; count++) {
+            const bool all = how_much == WHOLE;
+            const int from = all ? 0 : (count * 7 + p) % SHAPES;
+
+            if (how_much == SOME && (count + p) % 8 != 0)
+                continue;
+            for (int shape = from; shape < (all ? SHAPES : from + 1); shape++) {
+                struct compare_call c = compare_draw(pairs[p], 1 + shape % 9, 1 + shape / 9 % 4, (size_t)count, &random);
+
+                if (shape / 36) {
+                    memset(c.source_offset, 0, sizeof c.source_offset);
+                    memset(c.destination_offset, 0, sizeof c.destination_offset);
+                }
+                check(&c);
+            }
+            shapes_checked += all ? SHAPES : 1;
+        }
 }
 
 /* Sums of float32 and float64 have shapes of their own. */
@@ -606,7 +637,8 @@ static void test_copies_copy_and_nothing_else(void **state)
 #endif
 }
 
-int main(void)
+/* test_reduce [every | whole] */
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_legal_pair_has_kernels_and_no_other),
@@ -619,6 +651,7 @@ int main(void)
         cmocka_unit_test(test_narrowing_rounds_to_nearest_even_everywhere),
         cmocka_unit_test(test_special_numbers_in_each_lane_and_source),
         cmocka_unit_test(test_every_small_count_has_the_bits_of_the_reference),
+        cmocka_unit_test(test_counts_to_1025_has_the_bits_of_the_reference),
         cmocka_unit_test(test_sums_of_float32_and_float64_in_every_shape),
         cmocka_unit_test(test_counts_around_lanes_and_tiles_have_the_bits_of_the_reference),
         cmocka_unit_test(test_many_sources_have_the_bits_of_the_reference),
@@ -628,5 +661,11 @@ int main(void)
         cmocka_unit_test(test_copies_copy_and_nothing_else),
     };
 
-    return cmocka_run_group_tests(tests, set_up, compare_tear_down);
+    int failed;
+
+    if (argc > 1)
+        how_much = strcmp(argv[1], "whole") == 0 ? WHOLE : EVERY;
+    failed = cmocka_run_group_tests(tests, set_up, compare_tear_down);
+    printf("%ld shapes of %d pairs of a type and an operator, 0 to 1,025 elements\n", shapes_checked, pair_count);
+    return failed;
 }
