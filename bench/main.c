@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool say_failure(const struct bench_rank *r, int rc)
+bool bench_say_failure(const struct bench_rank *r, int rc)
 {
     ringred_error why;
 
@@ -58,7 +58,7 @@ static bool measure_place(const struct bench_rank *r, struct bench_point *p, boo
     if (open_buffers(r, p, in_place)) {
         int rc = bench_measure(r, p, result);
 
-        fine = rc >= 0 || say_failure(r, rc);
+        fine = rc >= 0 || bench_say_failure(r, rc);
     }
     close_buffers(r, p);
     return fine;

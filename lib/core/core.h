@@ -46,6 +46,7 @@ struct rr_area {
 /* A plan of the cache, with a program for each area that has run it. */
 struct rr_choice {
     const struct rr_plan *plan;
+    struct rr_plan *widest;     /* of the rank that needs the most scratch; NULL: not needed yet */
     struct rr_program **program;
     int programs;
     size_t count, element_bytes, wish, segment; /* what was chosen last; guarded as the cache is */
@@ -191,9 +192,10 @@ enum rr_algo rr_choose_algo(const ringred_comm *comm, const struct rr_call *call
 enum rr_lane rr_choose_lane(const ringred_comm *comm, size_t bytes);
 /* wish: bytes; 0: as the settings say, or chosen. */
 size_t rr_choose_segment(struct rr_choice *choice, const ringred_comm *comm, const struct rr_call *call, size_t wish);
-/* Elements of a segment; 0: so long a vector needs a larger stage. */
-size_t rr_segment_of(const ringred_comm *comm, const struct rr_plan *plan, size_t count, size_t element_bytes,
-                     size_t wish);
+/* Elements of a segment; 0: so long a vector needs a larger stage. widest: the plan of the rank that needs the most
+ * scratch, since all ranks must come to the same; NULL: any rank has room. */
+size_t rr_segment_of(const ringred_comm *comm, const struct rr_plan *plan, const struct rr_plan *widest, size_t count,
+                     size_t element_bytes, size_t wish);
 bool rr_algo_is_possible(const ringred_comm *comm, enum rr_algo algo); /* an allreduce or barrier, with this layout */
 /* May an allreduce go through sums of parts of the ranks, in the type of its elements? */
 bool rr_takes_partial_sums(const ringred_comm *comm, const struct rr_call *call, enum rr_algo algo);
@@ -210,6 +212,13 @@ bool rr_layout_shares(const struct rr_layout *layout);
 /* A cache for a layout, which is copied. NULL: *why tells. */
 struct rr_plans *rr_plans_new(const ringred_comm *comm, ringred_error *why);
 void rr_plans_free(struct rr_plans *plans);
+/* Builds the plans of all ranks and keeps the one with the largest temps. ENOMEM, or as the builder. */
+int rr_plan_widest(const struct rr_layout *layout, enum rr_algo algo, int root, struct rr_plan **widest);
+/* May a vector be so long that some rank has too little scratch for all of it at once? */
+static inline bool rr_plan_is_tight(const ringred_comm *comm, const struct rr_plan *plan, size_t bytes)
+{
+    return plan->linked && bytes > comm->engine.scratch_bytes / (RR_PLAN_WINDOW + 1) / (size_t)comm->ranks;
+}
 static inline uint32_t rr_plan_steps_most(int ranks) /* of any plan that is made after the communicator */
 {
     return 16 * (uint32_t)ranks + 64;

@@ -265,6 +265,10 @@ static int take_plan(ringred_comm *c, const struct rr_call *call, const struct r
     struct rr_choice *choice = rr_plan_get(c, x->way.algo, call->root, why);
     if (!choice)
         return why->code;
+    size_t bytes = call->ragged ? SIZE_MAX : call->count * rr_call_element_bytes(call);
+    if (RR_UNLIKELY(!choice->widest && rr_plan_is_tight(c, choice->plan, bytes)) &&
+        rr_plan_widest(&c->layout, x->way.algo, call->root, &choice->widest) < 0)
+        return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory for the plans \"%s\" of all ranks", rr_way_name(x->way));
     r->program = choice->program[c->area->number];
     r->segment = rr_choose_segment(choice, c, call, x->segment);
     return r->segment ? 0
