@@ -254,7 +254,7 @@ static double best_of(const struct tuning *t)
     double best = 0;
 
     for (int i = 0; i < t->way_count; i++)
-        if (!best || t->ways[i].median < best)
+        if (i == 0 || t->ways[i].median < best)
             best = t->ways[i].median;
     return best;
 }
