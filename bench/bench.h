@@ -12,6 +12,7 @@
 #define BENCH_SETTINGS 32
 #define BENCH_SIZES    128
 #define BENCH_TYPES    18
+#define BENCH_COMMS    64
 #define BENCH_OPS      11
 #define BENCH_WIDEST   16 /* bytes of the largest element */
 
@@ -71,6 +72,7 @@ struct bench_options {
     int iterations, warmups;
     int together; /* calls timed as one; 0: chosen from their length */
     int cycles;   /* how often the whole sweep is run */
+    int comms;    /* communicators that the call is made on at once */
     bool check, percentiles, symmetric, no_pin, asynchronous, overlap;
     const char *settings[BENCH_SETTINGS + 1]; /* "name=value", ended by NULL */
     int setting_count;
@@ -86,6 +88,7 @@ struct bench_point {
     size_t sends, recvs; /* of each buffer */
     size_t own, before;  /* of this rank's part, and of the parts before it */
     void *send, *recv;   /* in place these lie in one another */
+    struct bench_point *others; /* [comms - 1] the same on the other communicators; NULL: there is one */
 };
 
 struct bench_result {
@@ -99,6 +102,7 @@ struct bench_result {
 struct bench_rank {
     const struct bench_options *options;
     ringred_comm *comm;
+    ringred_comm *others[BENCH_COMMS]; /* [comms - 1] */
     int rank, size;
     size_t *parts; /* elements of each rank's part at the present point */
 };

@@ -29,6 +29,7 @@ REFUSED = [
     (["alltoallv", "--place", "in"], "cannot be done in place"),
     (["alltoall", "--uneven", "0.5"], "collectives with v"),
     (["gatherv", "--uneven", "1.5"], "from 0 to 1"),
+    (["allreduce", "--comms", "65"], "1 to 64"),
     (["reduce", "--ranks", "2", "--root", "2"], "not one of 2 ranks"),
 ]
 
@@ -78,6 +79,12 @@ def overlaps(program):
     check(status == 0 and 0 <= rows[0]["overlap"]["hidden"] <= 1 and rows[0]["overlap"]["compute_us"] > 0, text)
 
 
+def uses_several_communicators(program):
+    for name in ("allreduce", "alltoall", "barrier"):
+        status, text, rows = bench(program, name, "--ranks", str(RANKS), "--sizes", "64K", "-n", "3", "--comms", "3")
+        check(status == 0 and rows and all(row["wrong"] == 0 for row in rows), text, rows)
+
+
 def simulates(program):
     status, text, answers = bench(program, "simulate", "--nodes", "8", "--sizes", "4K,1M", "--latency", "50us")
     check(status == 0 and "latency_s:5e-05" in text and text.count(" twoshot ") == 2, text)
@@ -119,8 +126,9 @@ def refuses_in_words(program):
 
 
 def main():
-    for test in (measures_every_collective, measures_a_barrier, takes_other_spellings, overlaps, simulates,
-                 tunes, refuses_in_words):
+    for test in (measures_every_collective, measures_a_barrier, takes_other_spellings, overlaps,
+                 uses_several_communicators, simulates, tunes,
+                 refuses_in_words):
         test(sys.argv[1])
     print("ringred-bench measures %d collectives, and refuses what it cannot" % (len(COLLECTIVES) + 1))
 

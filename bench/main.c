@@ -53,13 +53,22 @@ static void close_buffers(const struct bench_rank *r, struct bench_point *p)
 static bool measure_place(const struct bench_rank *r, struct bench_point *p, bool in_place,
                           struct bench_result *result)
 {
-    bool fine = false;
+    static struct bench_point others[BENCH_COMMS];
+    int more = r->options->comms - 1, opened = 0;
+    bool fine = open_buffers(r, p, in_place);
 
-    if (open_buffers(r, p, in_place)) {
+    for (; fine && opened < more; opened++) {
+        others[opened] = *p;
+        fine = open_buffers(r, &others[opened], in_place);
+    }
+    p->others = more ? others : NULL;
+    if (fine) {
         int rc = bench_measure(r, p, result);
 
         fine = rc >= 0 || bench_say_failure(r, rc);
     }
+    for (int k = 0; k < opened; k++)
+        close_buffers(r, &others[k]);
     close_buffers(r, p);
     return fine;
 }
@@ -151,6 +160,17 @@ bool bench_open(const struct bench_options *o, ringred_choose_fn choose, void *c
     return false;
 }
 
+static bool open_others(struct bench_rank *r)
+{
+    for (int k = 0; k < r->options->comms - 1; k++) {
+        int rc = ringred_comm_split(r->comm, 0, 0, &r->others[k]);
+
+        if (rc < 0)
+            return bench_say_failure(r, rc);
+    }
+    return true;
+}
+
 /* Tells whether all went well and nothing was wrong; every rank comes to the same answer. */
 static bool be_rank(const struct bench_options *o)
 {
@@ -166,6 +186,7 @@ static bool be_rank(const struct bench_options *o)
     if (o->root >= r.size || !r.parts)
         fine = r.parts ? bench_complain("root %d is not one of %d ranks", o->root, r.size)
                        : bench_complain("no memory");
+    fine = fine && open_others(&r);
     if (fine && r.rank == 0)
         fine = bench_report_open(&report, &r);
     if (fine)
@@ -173,6 +194,9 @@ static bool be_rank(const struct bench_options *o)
     if (fine && r.rank == 0)
         fine = bench_report_close(&report, &r);
     free(r.parts);
+    for (int k = 0; k < o->comms - 1; k++)
+        if (ringred_comm_destroy(r.others[k]) < 0)
+            fine = false;
     if (ringred_comm_destroy(r.comm) < 0)
         fine = false;
     return fine && !(report.wrong > 0);

@@ -25,21 +25,45 @@ struct timing {
     double mean;
 };
 
+/* This rank on the communicator of p's k-th other. */
+static struct bench_rank other(const struct bench_rank *r, int k)
+{
+    struct bench_rank on = *r;
+
+    on.comm = r->others[k];
+    return on;
+}
+
+/* On all communicators: odd ranks start them the other way round. */
+static int start_all(const struct bench_rank *r, const struct bench_point *p,
+                     ringred_request **request)
+{
+    int n = r->options->comms, rc = 0;
+
+    for (int i = 0; i < n && rc >= 0; i++) {
+        int k = r->rank % 2 ? n - 1 - i : i;
+        struct bench_rank on = k ? other(r, k - 1) : *r;
+
+        rc = bench_start(&on, k ? &p->others[k - 1] : p, &request[k]);
+    }
+    return rc;
+}
+
 static int do_both(const struct bench_rank *r, const struct bench_point *p, long work)
 {
-    ringred_request *request;
-    int rc = bench_start(r, p, &request);
+    ringred_request *request[BENCH_COMMS];
+    int rc = start_all(r, p, request);
 
-    if (rc < 0)
-        return rc;
-    if (work)
+    if (rc >= 0 && work)
         bench_work(work);
-    return ringred_wait(request, RINGRED_FOREVER);
+    for (int k = 0; k < r->options->comms && rc >= 0; k++)
+        rc = ringred_wait(request[k], RINGRED_FOREVER);
+    return rc;
 }
 
 static inline int call(const struct bench_rank *r, const struct bench_point *p)
 {
-    return r->options->asynchronous ? do_both(r, p, 0) : bench_call(r, p);
+    return r->options->asynchronous || p->others ? do_both(r, p, 0) : bench_call(r, p);
 }
 
 static inline int do_once(const struct bench_rank *r, const struct bench_point *p,
@@ -112,10 +136,14 @@ static int check(const struct bench_rank *r, const struct bench_point *p, double
     if (r->options->collective == BENCH_BARRIER)
         return check_barrier(r, p, wrong);
     bench_fill(r, p);
+    for (int k = 0; p->others && k < r->options->comms - 1; k++)
+        bench_fill(r, &p->others[k]);
     rc = call(r, p);
     if (rc < 0)
         return rc;
     mine = (double)bench_count_wrong(r, p);
+    for (int k = 0; p->others && k < r->options->comms - 1; k++)
+        mine += (double)bench_count_wrong(r, &p->others[k]);
     rc = bench_largest(r, &mine, 1);
     if (rc >= 0)
         *wrong += mine;
@@ -273,6 +301,12 @@ static int time_point(const struct bench_rank *r, const struct bench_point *p,
     return rc;
 }
 
+static void clear(const struct bench_point *p)
+{
+    memset(p->send, 0, p->sends * p->width); /* nothing + nothing: no overflow, no denormals */
+    memset(p->recv, 0, p->recvs * p->width);
+}
+
 int bench_measure(const struct bench_rank *r, const struct bench_point *p,
                   struct bench_result *result)
 {
@@ -282,8 +316,9 @@ int bench_measure(const struct bench_rank *r, const struct bench_point *p,
     rc = check(r, p, &result->wrong);
     if (rc < 0)
         return rc;
-    memset(p->send, 0, p->sends * p->width); /* nothing + nothing: no overflow, no denormals */
-    memset(p->recv, 0, p->recvs * p->width);
+    clear(p);
+    for (int k = 0; p->others && k < r->options->comms - 1; k++)
+        clear(&p->others[k]);
     rc = time_point(r, p, result);
     return rc < 0 ? rc : check(r, p, &result->wrong);
 }

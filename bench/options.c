@@ -41,6 +41,7 @@ enum flag {
     FLAG_OVERLAP,
     FLAG_COMPUTE,
     FLAG_UNEVEN,
+    FLAG_COMMS,
     FLAG_SET,
     FLAG_CHILD
 };
@@ -73,6 +74,8 @@ static const struct flag_row {
     { "place", FLAG_PLACE, "P", "in, out or both (both; with --json: in)" },
     { "memory", FLAG_MEMORY, "M", "ordinary, or symmetric: from ringred_alloc (ordinary)" },
     { "async", FLAG_ASYNC, NULL, "start and wait instead of the blocking call" },
+    { "comms", FLAG_COMMS, "K",
+      "the call on K communicators at once, half of the ranks in the other order (1)" },
     { "overlap", FLAG_OVERLAP, NULL,
       "compute between start and wait, and tell what that saves (see below)" },
     { "compute", FLAG_COMPUTE, "US", "the same, for so many microseconds (as long as the call)" },
@@ -293,6 +296,13 @@ static bool check(struct bench_options *o, const char *text)
 }
 
 /* The flags that shape the sweep and the timing. */
+static bool comms(struct bench_options *o, const char *v)
+{
+    return whole("comms", v, 1, &o->comms) &&
+           (o->comms <= BENCH_COMMS ||
+            bench_complain("--comms takes 1 to %d, not %d", BENCH_COMMS, o->comms));
+}
+
 static bool apply_amount(struct bench_options *o, struct sweep *s, int flag, const char *v)
 {
     switch (flag) {
@@ -318,6 +328,8 @@ static bool apply_amount(struct bench_options *o, struct sweep *s, int flag, con
         return whole("warmup_iters", v, 0, &o->warmups);
     case FLAG_AGGREGATE:
         return whole("agg_iters", v, 1, &o->together);
+    case FLAG_COMMS:
+        return comms(o, v);
     case FLAG_CYCLES:
         return whole("run_cycles", v, 1, &o->cycles);
     case FLAG_RANKS:
@@ -491,6 +503,7 @@ bool bench_parse(struct bench_options *o, int argc, char **argv, bool *help)
                                  .seconds = 0.1,
                                  .warmups = 5,
                                  .cycles = 1,
+                                 .comms = 1,
                                  .check = true };
     describe_flags(longs, shorts);
     while ((flag = getopt_long(argc, argv, shorts, longs, NULL)) != -1) {

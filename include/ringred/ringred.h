@@ -177,7 +177,8 @@ RINGRED_API int32_t ringred_free(void *memory);
  * root; disagreement is reported on every rank as EMISMATCH. count is the elements of one part: of the
  * whole buffer, or, where a buffer holds a part for each rank, of each part; parts lie one behind the
  * other in the order of ranks. The blocking forms wait for the result. The _start forms return at once
- * with a request; work moves inside ringred_wait, ringred_test and later calls. Statuses: EINVAL (also a type
+ * with a request; work moves inside ringred_wait, ringred_test and later calls, and with the setting
+ * progress=thread by itself, too: then callbacks may come from that thread, which all signals are blocked for. Statuses: EINVAL (also a type
  * that the operator does not take: docs/NUMBERS.md), EBUSY, EFORKED, ELIMIT, ENOMEM (the first use of a
  * collective, or of a root), EPEER, ETIMEOUT (setting timeout; blocking forms), EMISMATCH, EABORTED,
  * EWIRE, EINTERNAL. After a failure of -3xx or below the contents of recv are undefined. */
@@ -278,9 +279,64 @@ RINGRED_API int32_t ringred_alltoallv_start(ringred_comm *comm, const void *send
                                             const size_t *recv_places, int32_t type,
                                             ringred_request **request);
 
+/* Many vectors in one request: vector i is send[i], recv[i], counts[i] elements of types[i], and becomes what a call of
+ * its own would make of it, to the bit (numerics=fast aside). Vectors may be of mixed types, empty, in place
+ * (send[i] == recv[i]); no two may overlap. Up to 1,048,576; those of up to 64 KiB travel together, through 1 MiB of
+ * memory that the library keeps, the others where they lie. The arrays are the caller's again when the call returns,
+ * also of the _start forms; the vectors when the request has ended. All ranks give the same counts and types in the
+ * same order; if they do not, it is EMISMATCH before anything is summed. send counts where there is something to read
+ * (broadcast: on the root), recv where there is something to write (reduce: on the root); it may be NULL elsewhere, as
+ * all arrays if n is 0. */
+RINGRED_API int32_t ringred_allreduce_list(ringred_comm *comm, const void *const *send, void *const *recv,
+                                           const size_t *counts, const int32_t *types, size_t n, int32_t op);
+RINGRED_API int32_t ringred_allreduce_list_start(ringred_comm *comm, const void *const *send, void *const *recv,
+                                                 const size_t *counts, const int32_t *types, size_t n, int32_t op,
+                                                 ringred_request **request);
+RINGRED_API int32_t ringred_reduce_list(ringred_comm *comm, const void *const *send, void *const *recv,
+                                        const size_t *counts, const int32_t *types, size_t n, int32_t op,
+                                        int32_t root);
+RINGRED_API int32_t ringred_reduce_list_start(ringred_comm *comm, const void *const *send, void *const *recv,
+                                              const size_t *counts, const int32_t *types, size_t n, int32_t op,
+                                              int32_t root, ringred_request **request);
+RINGRED_API int32_t ringred_broadcast_list(ringred_comm *comm, const void *const *send, void *const *recv,
+                                           const size_t *counts, const int32_t *types, size_t n, int32_t root);
+RINGRED_API int32_t ringred_broadcast_list_start(ringred_comm *comm, const void *const *send, void *const *recv,
+                                                 const size_t *counts, const int32_t *types, size_t n, int32_t root,
+                                                 ringred_request **request);
+
 /* Returns when every rank has called it. */
 RINGRED_API int32_t ringred_barrier(ringred_comm *comm);
 RINGRED_API int32_t ringred_barrier_start(ringred_comm *comm, ringred_request **request);
+
+/* ---- messages from one rank to another ----
+ * A message has a type, a count and a tag; tags are from 0 up. Those from one rank to another with one tag are received
+ * in the order in which their sends were started, by receives in the order in which these were. They are no
+ * collectives: each moves by itself. send returns when the buffer may be used again: a message of up to 32 KiB may
+ * wait at its receiver (16 of them, or 128 KiB, for each sender), a longer one waits at its sender until it is
+ * received. A rank does not send to itself. Statuses as collectives; EMISMATCH also where what comes is of another
+ * type, or longer than there is room for. */
+#define RINGRED_ANY_SOURCE ((int32_t)-1)
+
+/* What came. Filled by its init function before use, written when the receive has ended; it must live until then. */
+typedef struct ringred_message {
+    uint32_t struct_size;
+    int32_t source, tag;
+    int32_t reserved; /* 0 */
+    size_t count;     /* elements, at most those of the receive */
+} ringred_message;
+RINGRED_API void ringred_message_init(ringred_message *message);
+
+RINGRED_API int32_t ringred_send(ringred_comm *comm, const void *send, size_t count, int32_t type, int32_t dest,
+                                 int32_t tag);
+RINGRED_API int32_t ringred_send_start(ringred_comm *comm, const void *send, size_t count, int32_t type, int32_t dest,
+                                       int32_t tag, ringred_request **request);
+
+/* source: a rank, or RINGRED_ANY_SOURCE: of the messages that have come, the one that came first. message: NULL, or
+ * where to say what came. */
+RINGRED_API int32_t ringred_recv(ringred_comm *comm, void *recv, size_t count, int32_t type, int32_t source,
+                                 int32_t tag, ringred_message *message);
+RINGRED_API int32_t ringred_recv_start(ringred_comm *comm, void *recv, size_t count, int32_t type, int32_t source,
+                                       int32_t tag, ringred_message *message, ringred_request **request);
 
 /* ---- requests ----
  * RINGRED_PENDING (above 0): not done within timeout_ns, or at all yet (test); the request is still

@@ -12,6 +12,10 @@ struct rr_layout {
     const int16_t *host;
 };
 
+/* Is a host's sum a part of the canonical tree? Hosts hold equal, contiguous blocks of 2^k ranks, or there is
+ * one. Else plans that sum host by host evaluate the layout tree: each host's ranks, then the hosts. */
+bool rr_layout_is_even(const struct rr_layout *layout);
+
 enum rr_algo {
     RR_ALGO_COPY,          /* one rank: input to output */
     RR_ALGO_SHM_ONESHOT,   /* everybody publishes all, everybody sums; one signal */

@@ -48,8 +48,8 @@ static int scatter(struct rr_builder *b, const struct rr_exchange *e, bool twosh
     for (int j = 1; j < g->n; j++) {
         int to = member(g, j), from = member(g, -j), block = twoshot ? to : 0;
         sources[from] = rr_at(mine, RR_TEMP, rr_builder_temp(b, mine));
-        int send = rr_add_send(b, g->rank[to], 0, e->in[block]);
-        rr_add_recv(b, g->rank[from], 0, sources[from]);
+        int send = rr_add_send(b, g->rank[to], e->slot, e->in[block]);
+        rr_add_recv(b, g->rank[from], e->slot, sources[from]);
         if (e->ready[block] >= 0)
             rr_after(b, send, e->ready[block], 0);
         if (j == 1)
@@ -81,8 +81,8 @@ static int gather(struct rr_builder *b, const struct rr_exchange *e, const struc
 
     for (int j = 1; j < g->n; j++) {
         int to = member(g, j), from = member(g, -j);
-        int send = rr_add_send(b, g->rank[to], 1, rr_span_block(e->outs[0], g->mine, g->n));
-        int recv = rr_add_recv(b, g->rank[from], 1, rr_span_block(e->outs[0], from, g->n));
+        int send = rr_add_send(b, g->rank[to], e->slot + 1, rr_span_block(e->outs[0], g->mine, g->n));
+        int recv = rr_add_recv(b, g->rank[from], e->slot + 1, rr_span_block(e->outs[0], from, g->n));
         rr_lag(b, send, 1);
         rr_lag(b, recv, 1);
         rr_after(b, send, x->sum, 0);

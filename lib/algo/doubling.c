@@ -42,12 +42,14 @@ static void meet(struct rr_builder *b, int me, int peer, int slot, bool sends, u
 }
 
 /* The odd one of a pair: hands over its input and waits for the result. */
-static void odd_one(struct rr_builder *b, int me)
+static void odd_one(struct rr_builder *b, int me, int q)
 {
     int send = rr_add_send(b, me - 1, SLOT_FOLD, rr_span_whole(RR_IN, me));
     int recv = rr_add_recv(b, me - 1, SLOT_UNFOLD, rr_span_whole(RR_OUT, me));
 
     rr_after(b, recv, send, 0);
+    for (int k = 0; 1 << k <= q; k++)
+        rr_unused_temps(b, rr_span_whole(RR_OUT, me), 1);
 }
 
 static void one_of_q(struct rr_builder *b, int me, int q, int rem)
@@ -58,6 +60,8 @@ static void one_of_q(struct rr_builder *b, int me, int q, int rem)
 
     if (paired)
         meet(b, me, me + 1, SLOT_FOLD, false, 0, &have);
+    else if (rem > 0)
+        rr_unused_temps(b, rr_span_whole(RR_OUT, me), 1);
     for (int k = 0; 1 << k < q; k++) {
         int other = node ^ 1 << k;
         int peer = other < rem ? 2 * other : other + rem;
@@ -81,7 +85,7 @@ RR_BUILDER(rr_build_doubling)
     while (2 * q <= n)
         q *= 2;
     if (me < 2 * (n - q) && me % 2 == 1)
-        odd_one(b, me);
+        odd_one(b, me, q);
     else
         one_of_q(b, me, q, n - q);
     return rr_plan_finish(b, plan);

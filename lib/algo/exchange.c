@@ -123,10 +123,12 @@ RR_BUILDER(rr_build_reduce)
     struct rr_builder *b;
 
     RR_TRY(open_builder(layout, me, "direct reduce", &b));
-    if (me == root)
+    if (me == root) {
         sum_of_all(b, n, me, rr_span_whole(RR_IN, me), rr_span_whole(RR_OUT, me), recv);
-    else
+    } else {
         rr_add_send(b, root, 0, rr_span_whole(RR_IN, me));
+        rr_unused_temps(b, rr_span_whole(RR_IN, me), n - 1);
+    }
     return rr_plan_finish(b, plan);
 }
 
@@ -156,6 +158,8 @@ RR_BUILDER(rr_build_reduce_twoshot)
     }
     if (me != root)
         out = rr_at(mine, RR_TEMP, rr_builder_temp(b, mine));
+    else
+        rr_unused_temps(b, mine, 1);
     int sum = sum_of_all(b, n, me, mine, out, recv);
     if (me == root) {
         collect_blocks(b, n, me, send);

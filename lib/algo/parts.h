@@ -25,7 +25,38 @@ struct rr_others {
 /* All ranks; the ranks of my host. EINVAL: more than RR_MOST. */
 int rr_group_all(const struct rr_layout *layout, int me, struct rr_group *g);
 int rr_group_host(const struct rr_layout *layout, int me, struct rr_group *g);
+
+/* Who sits where, and how a vector is cut over the ranks of a host: into as many SLICES as the largest host
+ * has ranks, but at most twice the mean. Place i of a host (counted round) owns slice i: where a host has
+ * fewer ranks they own several, where it has more some own none. */
+struct rr_hosts {
+    int n, slices;
+    int16_t first[RR_MOST + 1]; /* where the ranks of a host begin in rank[] */
+    int16_t rank[RR_MOST];      /* host by host, ascending */
+    int16_t place[RR_MOST];     /* of a rank among those of its host */
+};
+int rr_hosts_of(const struct rr_layout *layout, struct rr_hosts *h); /* EINVAL: more than RR_MOST */
+
+static inline int rr_host_size(const struct rr_hosts *h, int host)
+{
+    return h->first[host + 1] - h->first[host];
+}
+static inline int16_t rr_host_rank(const struct rr_hosts *h, int host, int place)
+{
+    return h->rank[h->first[host] + place % rr_host_size(h, host)];
+}
+
+/* Temps of this shape that nobody uses, up to `most`: ranks with fewer than others must cut segments alike. */
+void rr_pad_temps(struct rr_builder *b, struct rr_span shape, int have, int most);
 void rr_others_of(const struct rr_group *g, struct rr_others *others);
+
+/* Temps that other ranks have and this one does not use: all ranks' plans of an algorithm need the same
+ * scratch, since the size of a segment depends on it. */
+static inline void rr_unused_temps(struct rr_builder *b, struct rr_span shape, int n)
+{
+    for (int i = 0; i < n; i++)
+        (void)rr_builder_temp(b, shape); /* a failure sticks to the builder */
+}
 
 /* The same cut of another buffer. */
 static inline struct rr_span rr_at(struct rr_span shape, enum rr_place place, int rank)
@@ -53,8 +84,9 @@ int rr_alone(const char *name, struct rr_plan **plan);
 struct rr_published {
     int first, await; /* its first step; the step after which everybody's input can be read */
 };
-/* Puts the others' blocks of my input where they can read them; waits until all have done so. */
-struct rr_published rr_shm_publish(struct rr_builder *b, const struct rr_group *g);
+/* Puts the others' blocks of my input, of `slices` owned in turn, where they can read them; waits until all
+ * have done so. */
+struct rr_published rr_shm_publish(struct rr_builder *b, const struct rr_group *g, int slices);
 
 /* Copies my input to my stage (flags 0 or RR_PRIVATE_IN). Says ARRIVED after step `after` (-1: at once) and
  * waits for everybody else's. */
@@ -65,9 +97,9 @@ int rr_shm_arrive(struct rr_builder *b, const struct rr_group *g, int after);
  * RR_PRIVATE_OUT belongs to it). Room for RR_MOST + 1; returns how many. */
 int rr_shm_outputs(const struct rr_group *g, struct rr_span shape, struct rr_span *spans);
 
-/* Says that my block of the result is out, waits for the others and fetches theirs where they could
- * not put it. Returns the step that says so: it must wait for whatever writes the block. */
-int rr_shm_collect(struct rr_builder *b, const struct rr_group *g, struct rr_published in, int lag);
+/* Says that my blocks of the result are out, waits for the others and fetches theirs where they could
+ * not put it. Returns the step that says so (-1: I own none): it must wait for whatever writes the blocks. */
+int rr_shm_collect(struct rr_builder *b, const struct rr_group *g, int slices, struct rr_published in, int lag);
 
 /* The leader hands `from`, there once step `after` is done (-1: from the start), to its host. With
  * `windows`, `from` is its input, read from its window if it has one, and goes to its own output
@@ -88,6 +120,7 @@ struct rr_exchange {
     const struct rr_span *outs;
     int n_outs;
     unsigned flags;
+    int slot; /* of its first round; the second has the next one */
 };
 /* Which steps did it. Sends and receives alternate: the i-th is step send0 + 2 * i, recv0 + 2 * i.
  */

@@ -23,17 +23,18 @@
 
 /* ---- parts ---- */
 
-static int copy_in_blocks(struct rr_builder *b, const struct rr_group *g, int *last)
+static int copy_in_blocks(struct rr_builder *b, const struct rr_group *g, int slices, int *last)
 {
     int me = g->rank[g->mine], first = -1;
-    struct rr_others others;
 
-    rr_others_of(g, &others);
-    for (int i = 0; i < others.n; i++) {
-        struct rr_span from = rr_span_block(rr_span_whole(RR_IN, me), others.index[i], g->n);
+    for (int i = 0; i < slices; i++) {
+        int slice = (g->mine + i) % slices;
+        struct rr_span from = rr_span_block(rr_span_whole(RR_IN, me), slice, slices);
         struct rr_span to = rr_at(from, RR_STAGE, me);
+        if (slice % g->n == g->mine)
+            continue;
         int copy = rr_add_copy(b, from, &to, 1, RR_PRIVATE_IN);
-        if (i == 0)
+        if (first < 0)
             first = copy;
         else
             rr_after(b, copy, *last, 0);
@@ -63,13 +64,13 @@ int rr_shm_arrive(struct rr_builder *b, const struct rr_group *g, int after)
     return await;
 }
 
-struct rr_published rr_shm_publish(struct rr_builder *b, const struct rr_group *g)
+struct rr_published rr_shm_publish(struct rr_builder *b, const struct rr_group *g, int slices)
 {
     struct rr_published in;
-    int last;
+    int last = -1;
 
-    if (g->n <= COPY_APART)
-        in.first = copy_in_blocks(b, g, &last);
+    if (slices <= COPY_APART)
+        in.first = copy_in_blocks(b, g, slices, &last);
     else
         last = in.first = rr_shm_copy_in(b, g, RR_PRIVATE_IN);
     in.await = rr_shm_arrive(b, g, last);
@@ -89,21 +90,38 @@ int rr_shm_outputs(const struct rr_group *g, struct rr_span shape, struct rr_spa
     return n;
 }
 
-int rr_shm_collect(struct rr_builder *b, const struct rr_group *g, struct rr_published in, int lag)
+static int await_owners(struct rr_builder *b, const struct rr_group *g, int slices)
 {
-    int me = g->rank[g->mine];
+    int16_t owner[RR_MOST];
     struct rr_others others;
+    int n = 0;
 
     rr_others_of(g, &others);
-    int signal = rr_add_signal(b, RR_REDUCED);
-    int before = rr_add_await(b, RR_REDUCED, others.rank, others.n);
-    rr_lag(b, signal, lag);
+    for (int i = 0; i < others.n; i++)
+        if (others.index[i] < slices)
+            owner[n++] = others.rank[i];
+    return rr_add_await(b, RR_REDUCED, owner, n);
+}
+
+int rr_shm_collect(struct rr_builder *b, const struct rr_group *g, int slices, struct rr_published in, int lag)
+{
+    int me = g->rank[g->mine], signal = g->mine < slices ? rr_add_signal(b, RR_REDUCED) : -1;
+    int before = await_owners(b, g, slices);
+
     rr_lag(b, before, lag);
-    rr_after(b, before, signal, 0);
-    for (int i = 0; i < others.n; i++) {
-        struct rr_span whole = rr_span_whole(RR_STAGE, others.rank[i]);
-        struct rr_span from = rr_span_block(whole, others.index[i], g->n);
+    if (signal >= 0) {
+        rr_lag(b, signal, lag);
+        rr_after(b, before, signal, 0);
+    } else {
+        rr_after(b, before, in.await, 0); /* there it meets them */
+    }
+    for (int i = 0; i < slices; i++) {
+        int slice = (g->mine + i) % slices;
+        struct rr_span whole = rr_span_whole(RR_STAGE, g->rank[slice % g->n]);
+        struct rr_span from = rr_span_block(whole, slice, slices);
         struct rr_span to = rr_at(from, RR_OUT, me);
+        if (slice % g->n == g->mine)
+            continue;
         int copy = rr_add_copy(b, from, &to, 1, RR_PRIVATE_OUT);
         rr_lag(b, copy, lag);
         rr_after(b, copy, before, 0);
@@ -158,14 +176,14 @@ RR_BUILDER(rr_build_shm_twoshot)
         return RINGRED_ENOMEM;
 
     rr_builder_windowed(b);
-    struct rr_published in = rr_shm_publish(b, &g);
+    struct rr_published in = rr_shm_publish(b, &g, g.n);
     struct rr_span block = rr_span_block(rr_span_whole(RR_IN, me), me, g.n);
     for (int r = 0; r < g.n; r++)
         sources[r] = rr_at(block, RR_IN, r);
     int n_outs = rr_shm_outputs(&g, block, outs);
     int sum = rr_add_reduce(b, sources, g.n, outs, n_outs, RR_DIVIDE | RR_PRIVATE_OUT);
     rr_after(b, sum, in.await, 0);
-    rr_after(b, rr_shm_collect(b, &g, in, 0), sum, 0);
+    rr_after(b, rr_shm_collect(b, &g, g.n, in, 0), sum, 0);
     return rr_plan_finish(b, plan);
 }
 

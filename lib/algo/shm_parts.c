@@ -200,7 +200,7 @@ RR_BUILDER(rr_build_shm_reduce_twoshot)
     struct rr_others others;
 
     RR_TRY(open_builder(layout, me, "shared two-shot reduce", &g, &b));
-    struct rr_published in = rr_shm_publish(b, &g);
+    struct rr_published in = rr_shm_publish(b, &g, g.n);
     struct rr_span block = rr_span_block(rr_span_whole(RR_IN, me), me, g.n);
     for (int r = 0; r < g.n; r++)
         sources[r] = rr_at(block, RR_IN, r);

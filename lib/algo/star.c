@@ -24,11 +24,12 @@ static void centre(struct rr_builder *b, int n)
     }
 }
 
-static void point(struct rr_builder *b, int me)
+static void point(struct rr_builder *b, int n, int me)
 {
     int send = rr_add_send(b, 0, 0, rr_span_whole(RR_IN, me));
     int recv = rr_add_recv(b, 0, 1, rr_span_whole(RR_OUT, me));
 
+    rr_unused_temps(b, rr_span_whole(RR_IN, me), n - 1);
     rr_lag(b, recv, 1);
     rr_after(b, recv, send, 0); /* in place, these are the bytes that were sent */
 }
@@ -48,7 +49,7 @@ RR_BUILDER(rr_build_star)
     if (me == 0)
         centre(b, n);
     else
-        point(b, me);
+        point(b, n, me);
     return rr_plan_finish(b, plan);
 }
 

@@ -82,6 +82,12 @@ static int check(ringred_comm *c, struct rr_call *call)
     return in.bytes && out.bytes ? check_overlap(c, call, shape, &in, &out) : 0;
 }
 
+static struct rr_call simple(enum rr_collective what, const void *send, void *recv, size_t count, int type, int op,
+                             int root)
+{
+    return (struct rr_call){ .what = what, .in = send, .out = recv, .count = count, .type = type, .op = op, .root = root };
+}
+
 static int32_t run(ringred_comm *c, struct rr_call call)
 {
     RR_TRY(check(c, &call));
@@ -98,95 +104,95 @@ static int32_t start(ringred_comm *c, struct rr_call call, ringred_request **req
 int32_t ringred_allreduce(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type,
                           int32_t op)
 {
-    return run(comm, (struct rr_call){ RR_ALLREDUCE, send, recv, count, type, op, 0, NULL });
+    return run(comm, simple(RR_ALLREDUCE, send, recv, count, type, op, 0));
 }
 
 int32_t ringred_allreduce_start(ringred_comm *comm, const void *send, void *recv, size_t count,
                                 int32_t type, int32_t op, ringred_request **request)
 {
-    return start(comm, (struct rr_call){ RR_ALLREDUCE, send, recv, count, type, op, 0, NULL }, request);
+    return start(comm, simple(RR_ALLREDUCE, send, recv, count, type, op, 0), request);
 }
 
 int32_t ringred_reduce(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type,
                        int32_t op, int32_t root)
 {
-    return run(comm, (struct rr_call){ RR_REDUCE, send, recv, count, type, op, root, NULL });
+    return run(comm, simple(RR_REDUCE, send, recv, count, type, op, root));
 }
 
 int32_t ringred_reduce_start(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type,
                              int32_t op, int32_t root, ringred_request **request)
 {
-    return start(comm, (struct rr_call){ RR_REDUCE, send, recv, count, type, op, root, NULL }, request);
+    return start(comm, simple(RR_REDUCE, send, recv, count, type, op, root), request);
 }
 
 int32_t ringred_reduce_scatter(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type,
                                int32_t op)
 {
-    return run(comm, (struct rr_call){ RR_REDUCE_SCATTER, send, recv, count, type, op, 0, NULL });
+    return run(comm, simple(RR_REDUCE_SCATTER, send, recv, count, type, op, 0));
 }
 
 int32_t ringred_reduce_scatter_start(ringred_comm *comm, const void *send, void *recv, size_t count,
                                      int32_t type, int32_t op, ringred_request **request)
 {
-    return start(comm, (struct rr_call){ RR_REDUCE_SCATTER, send, recv, count, type, op, 0, NULL }, request);
+    return start(comm, simple(RR_REDUCE_SCATTER, send, recv, count, type, op, 0), request);
 }
 
 int32_t ringred_broadcast(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type,
                           int32_t root)
 {
-    return run(comm, (struct rr_call){ RR_BROADCAST, send, recv, count, type, 0, root, NULL });
+    return run(comm, simple(RR_BROADCAST, send, recv, count, type, 0, root));
 }
 
 int32_t ringred_broadcast_start(ringred_comm *comm, const void *send, void *recv, size_t count,
                                 int32_t type, int32_t root, ringred_request **request)
 {
-    return start(comm, (struct rr_call){ RR_BROADCAST, send, recv, count, type, 0, root, NULL }, request);
+    return start(comm, simple(RR_BROADCAST, send, recv, count, type, 0, root), request);
 }
 
 int32_t ringred_allgather(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type)
 {
-    return run(comm, (struct rr_call){ RR_ALLGATHER, send, recv, count, type, 0, 0, NULL });
+    return run(comm, simple(RR_ALLGATHER, send, recv, count, type, 0, 0));
 }
 
 int32_t ringred_allgather_start(ringred_comm *comm, const void *send, void *recv, size_t count,
                                 int32_t type, ringred_request **request)
 {
-    return start(comm, (struct rr_call){ RR_ALLGATHER, send, recv, count, type, 0, 0, NULL }, request);
+    return start(comm, simple(RR_ALLGATHER, send, recv, count, type, 0, 0), request);
 }
 
 int32_t ringred_gather(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type,
                        int32_t root)
 {
-    return run(comm, (struct rr_call){ RR_GATHER, send, recv, count, type, 0, root, NULL });
+    return run(comm, simple(RR_GATHER, send, recv, count, type, 0, root));
 }
 
 int32_t ringred_gather_start(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type,
                              int32_t root, ringred_request **request)
 {
-    return start(comm, (struct rr_call){ RR_GATHER, send, recv, count, type, 0, root, NULL }, request);
+    return start(comm, simple(RR_GATHER, send, recv, count, type, 0, root), request);
 }
 
 int32_t ringred_scatter(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type,
                         int32_t root)
 {
-    return run(comm, (struct rr_call){ RR_SCATTER, send, recv, count, type, 0, root, NULL });
+    return run(comm, simple(RR_SCATTER, send, recv, count, type, 0, root));
 }
 
 int32_t ringred_scatter_start(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type,
                               int32_t root, ringred_request **request)
 {
-    return start(comm, (struct rr_call){ RR_SCATTER, send, recv, count, type, 0, root, NULL }, request);
+    return start(comm, simple(RR_SCATTER, send, recv, count, type, 0, root), request);
 }
 
 int32_t ringred_alltoall(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type)
 {
-    return run(comm, (struct rr_call){ RR_ALLTOALL, send, recv, count, type, 0, 0, NULL });
+    return run(comm, simple(RR_ALLTOALL, send, recv, count, type, 0, 0));
 }
 
 int32_t ringred_alltoall_start(ringred_comm *comm, const void *send, void *recv, size_t count, int32_t type,
                                ringred_request **request)
 {
-    return start(comm, (struct rr_call){ RR_ALLTOALL, send, recv, count, type, 0, 0, NULL }, request);
+    return start(comm, simple(RR_ALLTOALL, send, recv, count, type, 0, 0), request);
 }
 
 /* ---- parts of unequal length ---- */

@@ -104,6 +104,8 @@ enum rr_setting {
     RR_SET_STAGE,            /* bytes of shared stage per rank */
     RR_SET_HEAP,             /* most bytes of ringred_alloc memory per rank; 0: this host's memory */
     RR_SET_SPIN,             /* microseconds to spin or yield before sleeping; -1: chosen */
+    RR_SET_PROGRESS,         /* caller | thread */
+    RR_SET_PROGRESS_CPUS,    /* CPUs of the progress thread, "0-3,7"; "": those of whoever made it */
     RR_SET_LOG,              /* none | error | warn | info | trace: lines on stderr */
     RR_SET_TRACE,            /* file name for a Chrome trace; %r is the rank; "": none */
     RR_SET_FAULT,            /* what the decorator `faulty` does; "": nothing (docs/TESTING.md) */

@@ -68,6 +68,12 @@ static const struct row {
                       "most bytes of ringred_alloc memory per rank; 0: as much as the host has" },
     [RR_SET_SPIN] = { "spin", NUMBER, -1, 1000000, "-1", NULL,
                       "microseconds to spin or yield before sleeping; -1: chosen" },
+    [RR_SET_PROGRESS] = { "progress", CHOICE, 0, 0, "caller", "caller|thread",
+                          "who moves operations that were started: whoever calls the library, or a thread as well, "
+                          "one for the process" },
+    [RR_SET_PROGRESS_CPUS] = { "progress_cpus", TEXT, 0, 0, "", NULL,
+                               "CPUs that the progress thread may use, such as 0-3,7; empty: those of the caller that "
+                               "starts it" },
     [RR_SET_LOG] = { "log", CHOICE, 0, 0, "none", "none|error|warn|info|trace",
                      "lines on standard error" },
     [RR_SET_TRACE] = { "trace", TEXT, 0, 0, "", NULL,

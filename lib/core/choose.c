@@ -110,11 +110,11 @@ void rr_choose_default(const ringred_comm *c, const struct rr_call *call, struct
 /* Walking a table takes longer than a tiny call; programs repeat their calls. */
 static void choose_by_table(ringred_comm *c, const struct rr_call *call, struct rr_chosen *x)
 {
-    struct rr_chosen_last *last = &c->last[call->what];
+    struct rr_chosen_last *last = c->last ? &c->last[call->what] : NULL;
 
-    if (call->ragged || last->type != call->type || last->count != call->count || last->op != call->op) {
+    if (call->ragged || !last || last->type != call->type || last->count != call->count || last->op != call->op) {
         rr_choose_default(c, call, x);
-        if (!call->ragged)
+        if (!call->ragged && last)
             *last = (struct rr_chosen_last){ call->count, call->type, call->op, *x };
         return;
     }

@@ -13,7 +13,10 @@
 #include <pthread.h>
 
 #define RR_SCRATCH_BYTES ((size_t)8 << 20)
+#define RR_SLEEP_MS 100 /* the longest sleep while something is in flight: bounds every loss of a wake-up */
 #define RR_REQUESTS 64 /* in flight at once on one communicator; a power of two */
+
+_Static_assert(RR_REQUESTS <= RR_OFFERS, "each request is one message at most");
 
 enum rr_comm_state { RR_COMM_NEW, RR_COMM_WIRING, RR_COMM_READY, RR_COMM_BROKEN, RR_COMM_CLOSED };
 
@@ -26,8 +29,14 @@ struct ringred_request {
     int status;                 /* once done */
     struct rr_run run;
     struct rr_ragged ragged;    /* run.ragged, in use with parts of unequal length */
+    struct rr_list *list;       /* a list's (list.c); made at first use, kept */
+    bool listed;                /* it is one */
     size_t *room;               /* [4][ranks of the job] copies of callers' counts; made at first use, kept */
     struct ringred_request *next; /* of family.spare, or of all that were made */
+    struct rr_talk talk;        /* a message from one rank to another instead of a run (talk.c) */
+    enum { RR_NO_TALK, RR_SENDS, RR_RECEIVES } talks;
+    ringred_message *message;   /* NULL, or where to say what came */
+    struct ringred_request *after; /* of family.talks, or talk_comers */
 };
 
 /* What a run works with while it is active. The first communicator has one of its own, the others take one
@@ -46,7 +55,6 @@ struct rr_area {
 /* A plan of the cache, with a program for each area that has run it. */
 struct rr_choice {
     const struct rr_plan *plan;
-    struct rr_plan *widest;     /* of the rank that needs the most scratch; NULL: not needed yet */
     struct rr_program **program;
     int programs;
     size_t count, element_bytes, wish, segment; /* what was chosen last; guarded as the cache is */
@@ -78,6 +86,7 @@ struct rr_family {
     struct rr_congestion congestion;
     struct rr_shared *shared;   /* NULL: this rank shares memory with nobody */
     struct rr_transport *links; /* NULL: none */
+    struct rr_transport *post;  /* without links: for messages between ranks that share memory */
     struct rr_tuning *tuning;   /* NULL: none; the same on all ranks */
     ringred_choose_fn choose;   /* NULL: none */
     void *choose_context;
@@ -89,6 +98,7 @@ struct rr_family {
     _Atomic uint32_t owned;
     _Atomic uint32_t waiters;
     _Atomic uint32_t asleep;    /* the owner sleeps, or is about to */
+    struct ringred_request *talks; /* messages under way, in the order of their starts; the owner's */
     ringred_comm *running;      /* the first, then those with something to do; the owner's */
     _Atomic uint32_t comers;    /* there are some in `incoming`, or errands */
     int epoll, wake;            /* what a sleeping owner waits on; wake: an eventfd of our own */
@@ -97,6 +107,13 @@ struct rr_family {
     int64_t look_ns;            /* when polling looks after the peers next; the owner's */
     int64_t spin_ns;            /* how long to spin or yield before sleeping */
 
+    /* progress=thread (mover.c) */
+    bool threaded;
+    bool roomy;                 /* this machine has a CPU for each rank and one for each rank's thread */
+    _Atomic uint32_t poked;     /* there is, or may be, something for the thread to move; see rr_family_disown */
+    _Atomic uint32_t wanted;    /* callers that wait and would rather own progress themselves: it leaves it to them */
+    struct rr_mover *mover;     /* the thread's part */
+
     pthread_mutex_t lock;       /* guards changed, fault, and refused of every communicator */
     pthread_cond_t changed;
     ringred_error fault;        /* what broke it; then never changed */
@@ -104,6 +121,8 @@ struct rr_family {
 
     pthread_mutex_t pool;       /* guards what follows; taken before `lock`, if both are */
     struct rr_errand *errands;
+    ringred_comm *over;         /* those that this rank has destroyed and not all mates, by next */
+    struct ringred_request *talk_comers, **talk_comers_end; /* messages that have just been started */
     ringred_comm *incoming;     /* communicators that have just got something to do */
     struct rr_area *areas;
     int areas_made;
@@ -129,11 +148,13 @@ struct ringred_comm {
     struct rr_plans *plans;
     struct rr_area *area;       /* NULL: nothing to do */
     struct rr_engine engine;
+    struct rr_channel *channel; /* on the family's links; NULL: the first, or there are none */
+    _Atomic uint32_t talking;   /* messages under way */
 
     /* starting: one thread at a time, the others get EBUSY */
     _Atomic uint32_t starting;
     uint64_t sequence;          /* of the last operation started; guarded by starting */
-    struct rr_chosen_last last[RR_COLLECTIVES]; /* guarded by starting */
+    struct rr_chosen_last *last; /* [RR_COLLECTIVES] with a table, else NULL; guarded by starting */
     struct ringred_request *request; /* [RR_REQUESTS]; NULL: from the family's spare ones */
     struct ringred_request **queue; /* [RR_REQUESTS] the area's */
     _Atomic uint32_t tail;      /* operations ever queued; written by the starter */
@@ -169,6 +190,7 @@ struct rr_split {
     int32_t reserved;
 };
 int rr_comm_split(ringred_comm *parent, const struct rr_split *mine, ringred_comm **comm);
+void rr_parts_free(struct rr_family *family); /* of those that are over, and of all that are not */
 void rr_comm_drop(ringred_comm *comm); /* says goodbye and frees; the first only says goodbye */
 
 /* One call of a collective as the API hands it down; arguments are checked. */
@@ -179,12 +201,47 @@ struct rr_call {
     size_t count;               /* elements of one part; ragged: of the longest that all ranks know of, or 0 */
     int type, op, root;
     const struct rr_ragged *ragged; /* NULL: all parts are alike. Displacements NULL: one behind the other */
+    const struct rr_vectors *vectors; /* NULL: one. Else a list of them; in, out, count and type say nothing */
 };
+
+/* ---- many vectors in one request (list.c): runs in turn, each of a large vector or of a bucket of small ones ---- */
+#define RR_LIST_MOST ((size_t)1 << 20)
+struct rr_vectors {
+    const void *const *in;
+    void *const *out;
+    const size_t *count;
+    const int32_t *type;
+    size_t n;
+};
+/* One of its runs. */
+struct rr_list_run {
+    int type;
+    size_t first, members, count; /* of the list, in its order; elements of all together */
+    enum rr_lane lane;          /* what was chosen for it */
+    struct rr_program *program;
+    size_t segment;
+};
+/* Copies what the caller gave into request->list and cuts it into runs. *runs: how many, at least one. ENOMEM. */
+int rr_list_take(struct ringred_request *request, const struct rr_call *call, const struct rr_shape *shape,
+                 size_t *runs);
+struct rr_list_run *rr_list_run(struct ringred_request *request, size_t i);
+uint64_t rr_list_signature(const struct rr_vectors *vectors); /* what must be alike on all ranks */
+struct rr_call rr_list_call(const struct ringred_request *request, size_t i); /* that run i is */
+/* The run that is under way: fills its bucket; empties it and goes on to the next, false: that was the last. */
+void rr_list_begin(const struct ringred_request *request);
+bool rr_list_next(struct ringred_request *request, struct rr_call *call, struct rr_list_run **run);
+void rr_list_free(struct rr_list *list);
 int rr_family_do(struct rr_family *family, int (*run)(struct rr_family *family, void *with), void *with);
+void rr_wake_waiters(struct rr_family *family);
 int rr_family_poll(struct rr_family *family); /* lets what is in flight move */
 void rr_requests_drop(ringred_comm *comm); /* those that were not waited for; it has nothing to do */
 int rr_comm_start(ringred_comm *comm, const struct rr_call *call, ringred_request **request);
 int rr_comm_run(ringred_comm *comm, const struct rr_call *call); /* start and wait */
+/* What all starts have in common: refuses what cannot be, lets one thread in, and afterwards sends off what can be. */
+int rr_start_begin(ringred_comm *comm);
+void rr_start_end(ringred_comm *comm, bool started);
+struct ringred_request *rr_request_take(ringred_comm *comm); /* with starting taken, and pool unless it is the first */
+int rr_request_wait_or_break(ringred_request *request, const char *what); /* the blocking forms: setting timeout */
 int rr_request_wait(ringred_request *request, int64_t timeout_ns); /* PENDING: the time is over */
 
 /* Which plan a call runs, and in what segments. Depends only on what all ranks know. */
@@ -192,10 +249,9 @@ enum rr_algo rr_choose_algo(const ringred_comm *comm, const struct rr_call *call
 enum rr_lane rr_choose_lane(const ringred_comm *comm, size_t bytes);
 /* wish: bytes; 0: as the settings say, or chosen. */
 size_t rr_choose_segment(struct rr_choice *choice, const ringred_comm *comm, const struct rr_call *call, size_t wish);
-/* Elements of a segment; 0: so long a vector needs a larger stage. widest: the plan of the rank that needs the most
- * scratch, since all ranks must come to the same; NULL: any rank has room. */
-size_t rr_segment_of(const ringred_comm *comm, const struct rr_plan *plan, const struct rr_plan *widest, size_t count,
-                     size_t element_bytes, size_t wish);
+/* Elements of a segment; 0: so long a vector needs a larger stage. */
+size_t rr_segment_of(const ringred_comm *comm, const struct rr_plan *plan, size_t count, size_t element_bytes,
+                     size_t wish);
 bool rr_algo_is_possible(const ringred_comm *comm, enum rr_algo algo); /* an allreduce or barrier, with this layout */
 /* May an allreduce go through sums of parts of the ranks, in the type of its elements? */
 bool rr_takes_partial_sums(const ringred_comm *comm, const struct rr_call *call, enum rr_algo algo);
@@ -212,13 +268,6 @@ bool rr_layout_shares(const struct rr_layout *layout);
 /* A cache for a layout, which is copied. NULL: *why tells. */
 struct rr_plans *rr_plans_new(const ringred_comm *comm, ringred_error *why);
 void rr_plans_free(struct rr_plans *plans);
-/* Builds the plans of all ranks and keeps the one with the largest temps. ENOMEM, or as the builder. */
-int rr_plan_widest(const struct rr_layout *layout, enum rr_algo algo, int root, struct rr_plan **widest);
-/* May a vector be so long that some rank has too little scratch for all of it at once? */
-static inline bool rr_plan_is_tight(const ringred_comm *comm, const struct rr_plan *plan, size_t bytes)
-{
-    return plan->linked && bytes > comm->engine.scratch_bytes / (RR_PLAN_WINDOW + 1) / (size_t)comm->ranks;
-}
 static inline uint32_t rr_plan_steps_most(int ranks) /* of any plan that is made after the communicator */
 {
     return 16 * (uint32_t)ranks + 64;
@@ -248,6 +297,22 @@ bool rr_family_set(struct rr_family *family, enum rr_comm_state to); /* false: n
 void rr_family_tell(struct rr_family *family);
 int rr_comm_refuse(ringred_comm *comm, int code, const char *format, ...) RR_PRINTF(3, 4);
 
+struct rr_waiter;
+
+/* ---- messages from one rank to another (talk.c) ---- */
+struct rr_message {
+    bool sends;
+    const void *buffer;
+    size_t count;               /* receiving: there is room for */
+    int type, peer, tag;        /* peer -1: any */
+    ringred_message *message;
+};
+int rr_talk_start(ringred_comm *comm, const struct rr_message *m, ringred_request **request);
+int rr_talk_run(ringred_comm *comm, const struct rr_message *m);
+void rr_talks_come(struct rr_family *family); /* with pool taken, and progress owned */
+int rr_talks_progress(struct rr_family *family, const struct rr_waiter *w, bool *moved, bool *ended, ringred_error *why);
+int rr_talks_look(struct rr_family *family, ringred_error *why);
+
 /* ---- progress ---- */
 struct rr_waiter {
     const struct ringred_request *until; /* NULL: until there is nothing to do */
@@ -260,6 +325,20 @@ struct rr_waiter {
  * nothing is to be done; PENDING; < 0: failed. *moved tells whether anything happened. */
 int rr_progress(struct rr_family *family, const struct rr_waiter *w, bool *moved, ringred_error *why);
 
+/* Tries to become the owner; gives progress up again. */
+bool rr_family_own(struct rr_family *family);
+void rr_family_disown(struct rr_family *family);
+
+/* ---- progress=thread (mover.c) ---- */
+int rr_mover_check(const struct rr_settings *settings, ringred_error *why); /* setting progress_cpus */
+/* The process's thread looks after the family from now on; it is started if there is none. ELIMIT, ENOMEM, ESETTING. */
+int rr_mover_attach(struct rr_family *family, ringred_error *why);
+/* It has let go of the family, and ends if that was the last. Does nothing if it was not attached. */
+void rr_mover_detach(struct rr_family *family);
+/* Something was started, or is left to be done. */
+void rr_mover_poke(struct rr_family *family);
+void rr_mover_wake(void);   /* poked is set: it must look, if it sleeps */
+
 /* ---- waiting (wait.c) ---- */
 void rr_wait_ended(struct rr_family *family, struct rr_waiter *w); /* something moved */
 /* After a turn in which nothing moved: spins, yields or sleeps, and looks after the peers now and then.
@@ -267,6 +346,12 @@ void rr_wait_ended(struct rr_family *family, struct rr_waiter *w); /* something 
  * (no failure: ETIMEOUT may be what a peer tells). */
 #define RR_WAIT_OVER 2
 int rr_wait_turn(struct rr_family *family, struct rr_waiter *w, int64_t deadline_ns, ringred_error *why);
+/* Before and after sleeping in an epoll set that holds the family's: whoever has something for us rings from now on,
+ * and what came before is seen. As rr_progress; *most_ms is lowered where nobody will ring. */
+int rr_wait_lie_down(struct rr_family *family, struct rr_waiter *w, int64_t now, int *most_ms, bool *moved,
+                     ringred_error *why);
+void rr_wait_get_up(struct rr_family *family);
+int rr_wait_look(struct rr_family *family, int64_t now, ringred_error *why); /* after the peers. 0 or < 0 */
 /* Instead of a turn, where the caller only polls: looks after the peers if it is time. PENDING or < 0. */
 int rr_wait_poll(struct rr_family *family, ringred_error *why);
 int64_t rr_comm_describe(ringred_comm *comm, const char *collective, uint64_t bytes, char *text,

@@ -69,8 +69,8 @@ static int compare_cards(const ringred_comm *c, const struct card *card, ringred
     return 0;
 }
 
-/* Are there more ranks on rank `of`'s machine than CPUs that they may use? */
-static bool is_crowded(const ringred_comm *c, const struct card *card, int of)
+/* Are there more ranks, with `each` threads, on rank `of`'s machine than CPUs that they may use? */
+static bool is_crowded(const ringred_comm *c, const struct card *card, int of, int each)
 {
     int ranks = 0, cpus = 0;
 
@@ -82,14 +82,15 @@ static bool is_crowded(const ringred_comm *c, const struct card *card, int of)
             all |= card[r].machine == card[of].machine ? card[r].cpus[w] : 0;
         cpus += __builtin_popcountll(all);
     }
-    return ranks > cpus;
+    return each * ranks > cpus;
 }
 
 static void count_cpus(ringred_comm *c, const struct card *card)
 {
-    c->family->crowded = is_crowded(c, card, c->rank);
+    c->family->crowded = is_crowded(c, card, c->rank, 1);
+    c->family->roomy = !is_crowded(c, card, c->rank, 2);
     for (int r = 0; r < c->ranks && !c->family->crowded_any; r++) /* a machine is looked at by its lowest rank */
-        c->family->crowded_any = (r == 0 || card[r].machine != card[r - 1].machine) && is_crowded(c, card, r);
+        c->family->crowded_any = (r == 0 || card[r].machine != card[r - 1].machine) && is_crowded(c, card, r, 1);
 }
 
 /* ---- layout ---- */
@@ -300,6 +301,8 @@ static int make_engine(ringred_comm *c, ringred_error *why)
     RR_TRY(rr_faulty_wrap(c->ranks, c->rank, &f->settings, &f->links, f->shared, why));
     e->links = f->links;
     RR_TRY(rr_trace_open(e, rr_setting_text(&f->settings, RR_SET_TRACE), c->plans->most_steps, why));
+    if (f->shared && !f->links)
+        RR_TRY(rr_post_open(f->shared, c->ranks, c->rank, &f->log, &f->post, why));
     if (f->shared)
         RR_TRY(rr_shared_watch(f->shared, f->epoll, why));
     if (f->links)
@@ -319,6 +322,8 @@ static int make_ready(ringred_comm *c, ringred_error *why)
     rr_choose_init(c);
     rr_tuning_look(c);
     f->spin_ns = spin >= 0 ? spin * 1000 : f->crowded ? CROWDED_SPIN_NS : SPIN_NS;
+    if (rr_setting(&f->settings, RR_SET_PROGRESS))
+        RR_TRY(rr_mover_attach(f, why));
     return 0;
 }
 
@@ -370,6 +375,7 @@ static int configure(struct rr_family *f, const ringred_config *config, struct r
     RR_TRY(rr_tuning_load(rr_setting_text(&f->settings, RR_SET_TUNING), &f->tuning, why));
     f->choose = config->choose;
     f->choose_context = config->choose_context;
+    RR_TRY(rr_mover_check(&f->settings, why));
     f->log = (struct rr_log){ (int)rr_setting(&f->settings, RR_SET_LOG), config->log,
                               config->log_context, -1 };
     if (config->log && f->log.level == RINGRED_LOG_NONE)
@@ -407,14 +413,21 @@ static int open_all(ringred_comm *c, const ringred_config *config, ringred_error
     return rc;
 }
 
+static void free_kept(struct ringred_request *q)
+{
+    rr_free(q->room);
+    rr_list_free(q->list);
+}
+
 static void first_free(ringred_comm *c)
 {
     for (int i = 0; c->request && i < RR_REQUESTS; i++)
-        rr_free(c->request[i].room);
+        free_kept(&c->request[i]);
     rr_trace_close(&c->engine);
     rr_plans_free(c->plans);
     rr_free(c->request);
     rr_free(c->gone);
+    rr_free(c->last);
     rr_free(c->host);
     rr_free(c);
 }
@@ -425,8 +438,11 @@ int rr_family_free(struct rr_family *f)
     uint64_t last = f->first ? f->first->sequence : 0;
     int rc = 0;
 
+    rr_mover_detach(f);
     if (f->links)
         rc = f->links->ops->close(f->links, last, rr_deadline(linger));
+    rr_post_close(f->post);
+    rr_parts_free(f);
     rr_shared_close(f->shared, last);
     if (f->first)
         first_free(f->first);
@@ -440,7 +456,7 @@ int rr_family_free(struct rr_family *f)
         struct rr_chunk *chunk = f->chunks;
         f->chunks = chunk->next;
         for (int i = 0; i < RR_REQUESTS; i++)
-            rr_free(chunk->request[i].room);
+            free_kept(&chunk->request[i]);
         rr_free(chunk);
     }
     rr_tuning_free(f->tuning);
@@ -471,6 +487,7 @@ static struct rr_family *family_new(void)
     f->epoll = f->wake = -1;
     f->forks = rr_forks();
     f->handles = 1;
+    f->talk_comers_end = &f->talk_comers;
     f->first = f->running = rr_alloc(1, sizeof *f->first);
     if (f->first) {
         f->first->family = f;
@@ -503,7 +520,7 @@ static void finish(ringred_comm *c)
     int64_t deadline = rr_deadline(rr_setting(&f->settings, RR_SET_LINGER));
     ringred_error why;
 
-    while (atomic_load(&c->tail) != atomic_load(&c->head) && atomic_load(&f->state) == RR_COMM_READY) {
+    while ((atomic_load(&c->tail) != atomic_load(&c->head) || atomic_load(&c->talking)) && atomic_load(&f->state) == RR_COMM_READY) {
         (void)rr_family_poll(f);
         if (rr_now_ns() < deadline)
             continue;
@@ -513,20 +530,29 @@ static void finish(ringred_comm *c)
     }
 }
 
+/* 0: it is not broken. */
+static int fault_of(struct rr_family *f)
+{
+    pthread_mutex_lock(&f->lock);
+    int code = f->fault.code;
+    pthread_mutex_unlock(&f->lock);
+    return code;
+}
+
 int rr_comm_close(ringred_comm *c)
 {
     struct rr_family *f = c->family;
-    int rc = f->fault.code;
 
     if (f->forks != rr_forks())
         return RINGRED_EFORKED; /* the parent's: left alone */
     pthread_mutex_lock(&f->pool);
     bool alone = f->handles == 1;
     pthread_mutex_unlock(&f->pool);
-    if (!alone) {
+    if (alone)
+        rr_mover_detach(f); /* and nobody moves anything any more */
+    else
         finish(c);
-        rc = rc ? rc : f->fault.code;
-    }
+    int rc = fault_of(f);
     if (!alone || c != f->first)
         rr_comm_drop(c);
     pthread_mutex_lock(&f->pool);

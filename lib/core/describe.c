@@ -49,12 +49,8 @@ static void describe_call(ringred_comm *c, const char *name, uint64_t bytes, str
     rr_text_add(t, "\"algorithm\":\"%s\",\"plan\":", rr_algo_table[algo].name);
     rr_text_add_json(t, rc == 0 ? plan->name : "no memory");
     size_t each = rr_call_element_bytes(&call);
-    struct rr_plan *widest = NULL;
-    if (rc == 0 && rr_plan_is_tight(c, plan, (size_t)bytes))
-        (void)rr_plan_widest(&c->layout, algo, 0, &widest); /* without memory the figure may be mine alone */
     rr_text_add(t, ",\"steps\":%u,\"segment\":%llu}", rc == 0 ? plan->steps : 0,
-                rc == 0 ? (unsigned long long)(rr_segment_of(c, plan, widest, call.count, each, x.segment) * each) : 0);
-    rr_plan_free(widest);
+                rc == 0 ? (unsigned long long)(rr_segment_of(c, plan, call.count, each, x.segment) * each) : 0);
     if (rc == 0)
         rr_plan_free(plan);
 }

@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-#define PLANS_MOST 256 /* of more ranks there are no communicators yet, and building all plans takes long */
-
 static void make_hosts(struct paper *p, int per_host, bool apart)
 {
     ringred_comm *c = &p->comm;
@@ -104,7 +102,7 @@ int rr_paper_sim(const struct paper *p, const struct rr_question *q, enum rr_alg
                  struct rr_sim *sim, ringred_error *why)
 {
     const double *v = q->value;
-    struct rr_plan *plan = NULL, *widest = NULL;
+    struct rr_plan *plan = NULL;
     bool barrier = q->what == RR_BARRIER;
 
     *sim = (struct rr_sim){ .algo = algo, .hosts = (int)v[RR_SIM_NODES], .per_host = (int)v[RR_SIM_PER_HOST],
@@ -115,11 +113,8 @@ int rr_paper_sim(const struct paper *p, const struct rr_question *q, enum rr_alg
     int rc = rr_algo_table[algo].build(&p->comm.layout, 0, sim->root, &plan);
     if (rc < 0)
         return rr_fail(why, rc, -1, 0, "no plan for \"%s\"", rr_algo_table[algo].name);
-    if (p->comm.ranks <= PLANS_MOST && rr_plan_is_tight(&p->comm, plan, sim->count * sim->element_bytes))
-        (void)rr_plan_widest(&p->comm.layout, algo, sim->root, &widest); /* without memory the simulation fails, too */
-    sim->segment = rr_segment_of(&p->comm, plan, widest, sim->count, sim->element_bytes, segment);
+    sim->segment = rr_segment_of(&p->comm, plan, sim->count, sim->element_bytes, segment);
     sim->segment += sim->segment == 0;
     rr_plan_free(plan);
-    rr_plan_free(widest);
     return 0;
 }

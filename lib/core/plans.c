@@ -44,7 +44,6 @@ static void choice_free(struct rr_choice *choice)
         program_free(choice->program[i]);
     rr_free(choice->program);
     rr_plan_free((struct rr_plan *)(uintptr_t)choice->plan);
-    rr_plan_free(choice->widest);
     rr_free(choice);
 }
 
@@ -131,26 +130,6 @@ struct rr_choice *rr_plan_get(ringred_comm *c, enum rr_algo algo, int root, ring
         return NULL;
     }
     return *choice;
-}
-
-int rr_plan_widest(const struct rr_layout *layout, enum rr_algo algo, int root, struct rr_plan **widest)
-{
-    const size_t some = (size_t)1 << 20;
-    struct rr_plan *best = NULL;
-
-    for (int r = 0; r < layout->ranks; r++) {
-        struct rr_plan *plan = NULL;
-        int rc = rr_algo_table[algo].build(layout, r, root, &plan);
-        if (rc < 0) {
-            rr_plan_free(best);
-            return rc;
-        }
-        bool wider = !best || rr_program_scratch(plan, some, 1, some) > rr_program_scratch(best, some, 1, some);
-        rr_plan_free(wider ? best : plan);
-        best = wider ? plan : best;
-    }
-    *widest = best;
-    return 0;
 }
 
 static int fill(const ringred_comm *c, struct rr_plans *p, ringred_error *why)

@@ -11,35 +11,16 @@
 
 /* ---- progress ---- */
 
-static bool own(struct rr_family *f)
+bool rr_family_own(struct rr_family *f)
 {
     return atomic_exchange_explicit(&f->owned, 1, memory_order_acquire) == 0;
 }
 
-static void wake_waiters(struct rr_family *f)
+void rr_wake_waiters(struct rr_family *f)
 {
     pthread_mutex_lock(&f->lock);
     pthread_cond_broadcast(&f->changed);
     pthread_mutex_unlock(&f->lock);
-}
-
-static void release(struct rr_family *f)
-{
-    atomic_exchange(&f->owned, 0); /* a full fence: a waiter counts itself, then looks at owned */
-    if (RR_UNLIKELY(atomic_load(&f->waiters) != 0))
-        wake_waiters(f);
-}
-
-/* Gives progress up. Telling the peers that the family is broken reads the buffers of requests in
- * flight, so it comes first: whoever owns progress after us may give its request back. Who broke it
- * after that look could not tell, so look again. */
-static void disown(struct rr_family *f)
-{
-    do {
-        if (RR_UNLIKELY(atomic_load(&f->state) != RR_COMM_READY))
-            rr_family_tell(f);
-        release(f);
-    } while (RR_UNLIKELY(atomic_load(&f->state) != RR_COMM_READY && !atomic_load(&f->told)) && own(f));
 }
 
 static struct ringred_request *at_head(ringred_comm *c)
@@ -49,6 +30,48 @@ static struct ringred_request *at_head(ringred_comm *c)
     if (head == atomic_load_explicit(&c->tail, memory_order_acquire))
         return NULL;
     return c->queue[head % RR_REQUESTS];
+}
+
+/* The owner's: is anything left to be done? */
+static bool is_busy(struct rr_family *f)
+{
+    if (atomic_load(&f->state) != RR_COMM_READY)
+        return false;
+    if (atomic_load(&f->comers) != 0)
+        return true;
+    for (ringred_comm *c = f->running; c; c = c->next)
+        if (at_head(c))
+            return true;
+    return f->talks != NULL;
+}
+
+/* `poked` says truly whether the thread has anything to do: whoever starts something sets it afterwards, and whoever
+ * leaves takes it back and then looks. Whoever sees it once progress is free wakes the thread, which sets `asleep`
+ * before it looks at both. */
+static void release(struct rr_family *f)
+{
+    if (RR_UNLIKELY(f->threaded)) {
+        (void)atomic_exchange(&f->poked, 0);
+        if (is_busy(f))
+            atomic_store(&f->poked, 1);
+    }
+    atomic_exchange(&f->owned, 0); /* a full fence: a waiter counts itself, then looks at owned */
+    if (RR_UNLIKELY(atomic_load(&f->waiters) != 0))
+        rr_wake_waiters(f);
+    if (RR_UNLIKELY(f->threaded) && atomic_load(&f->poked))
+        rr_mover_wake();
+}
+
+/* Gives progress up. Telling the peers that the family is broken reads the buffers of requests in
+ * flight, so it comes first: whoever owns progress after us may give its request back. Who broke it
+ * after that look could not tell, so look again. */
+void rr_family_disown(struct rr_family *f)
+{
+    do {
+        if (RR_UNLIKELY(atomic_load(&f->state) != RR_COMM_READY))
+            rr_family_tell(f);
+        release(f);
+    } while (RR_UNLIKELY(atomic_load(&f->state) != RR_COMM_READY && !atomic_load(&f->told)) && rr_family_own(f));
 }
 
 static void end_head(ringred_comm *c, struct ringred_request *q)
@@ -62,6 +85,50 @@ static void end_head(ringred_comm *c, struct ringred_request *q)
     atomic_store_explicit(&q->state, RR_REQUEST_DONE, memory_order_release);
 }
 
+static void bind_buffers(ringred_comm *c, const struct rr_call *call, struct rr_run *r)
+{
+    bool reduces = rr_is_reduction(call->what), average = call->op == RINGRED_AVG;
+
+    r->in = call->in ? call->in : c->area->scratch; /* nothing to read or write: any place will do */
+    r->out = call->out ? call->out : c->area->scratch;
+    r->count = call->count;
+    r->type = call->type;
+    r->op = average ? RINGRED_SUM : call->op;
+    r->element_bytes = rr_call_element_bytes(call);
+    r->in_place = call->in == call->out;
+    r->divisor = reduces && average ? (uint32_t)c->ranks : 1;
+    r->means = reduces && average && rr_is_narrow(call->type);
+    r->reduce = reduces ? rr_reduce_kernel(call->type, r->op) : NULL;
+    r->meeting = false;
+}
+
+/* The run of a list that is under way, as it was chosen when the list was started. */
+static void bind_listed(struct rr_run *r, const struct rr_list_run *run)
+{
+    r->ragged = NULL;
+    r->lane = run->lane;
+    r->program = run->program;
+    r->segment = run->segment;
+}
+
+/* A list goes on with its next run, which is an operation of its own. false: there is none. */
+static bool go_on(ringred_comm *c, struct ringred_request *q)
+{
+    struct rr_list_run *run;
+    struct rr_call call;
+
+    if (!rr_list_next(q, &call, &run))
+        return false;
+    rr_trace_end(&c->engine, &q->run);
+    if (c->engine.shared)
+        rr_shared_ended(c->engine.shared, q->run.ask.sequence);
+    bind_listed(&q->run, run);
+    bind_buffers(c, &call, &q->run);
+    q->run.ask.sequence++;
+    c->active = false;
+    return true;
+}
+
 static int begin(ringred_comm *c, struct ringred_request *q, ringred_error *why)
 {
     struct rr_run *r = &q->run;
@@ -69,6 +136,8 @@ static int begin(ringred_comm *c, struct ringred_request *q, ringred_error *why)
     c->active = true;
     c->probe_ns = 0;
     rr_trace_begin(&c->engine);
+    if (RR_UNLIKELY(q->listed))
+        rr_list_begin(q);
     if (r->lane == RR_LANE_TINY) {
         rr_lane_begin(&c->engine, r);
         return 0;
@@ -94,7 +163,7 @@ static void run_errand(struct rr_family *f)
     f->errands = e->next;
     e->rc = e->run(f, e->with);
     e->done = true; /* guarded by pool */
-    wake_waiters(f);
+    rr_wake_waiters(f);
 }
 
 /* Communicators that have got something to do run from now on. */
@@ -109,6 +178,7 @@ static void take_comers(struct rr_family *f)
         c->next = f->first->next;
         f->first->next = c;
     }
+    rr_talks_come(f);
     atomic_store_explicit(&f->comers, 0, memory_order_relaxed);
     pthread_mutex_unlock(&f->pool);
 }
@@ -133,7 +203,7 @@ static bool retire(ringred_comm **at)
 
 /* A run is touched only after a look at the state, so that nobody touches one once the family is broken and
  * progress has changed hands. */
-static int advance(ringred_comm *c, struct ringred_request *q, const struct rr_waiter *w, bool *moved,
+static inline int advance(ringred_comm *c, struct ringred_request *q, const struct rr_waiter *w, bool *moved,
                    ringred_error *why)
 {
     bool now = false;
@@ -144,21 +214,20 @@ static int advance(ringred_comm *c, struct ringred_request *q, const struct rr_w
     *moved = *moved || now;
     if (rc)
         return rc;
-    end_head(c, q);
     *moved = true;
+    if (RR_UNLIKELY(q->listed) && go_on(c, q))
+        return RINGRED_PENDING;
+    end_head(c, q);
     /* whoever waits for it need not sleep until we leave; adding nothing is a fence */
     if (q != w->until && w->stays && atomic_fetch_add(&c->family->waiters, 0) != 0)
-        wake_waiters(c->family);
+        rr_wake_waiters(c->family);
     return 0;
 }
 
-int rr_progress(struct rr_family *f, const struct rr_waiter *w, bool *moved, ringred_error *why)
+static int progress_all(struct rr_family *f, const struct rr_waiter *w, bool *moved, ringred_error *why)
 {
     bool busy = false;
 
-    *moved = false;
-    if (RR_UNLIKELY(atomic_load_explicit(&f->comers, memory_order_acquire) != 0))
-        take_comers(f);
     for (ringred_comm **at = &f->running; *at;) {
         ringred_comm *c = *at;
         struct ringred_request *q = at_head(c);
@@ -171,7 +240,34 @@ int rr_progress(struct rr_family *f, const struct rr_waiter *w, bool *moved, rin
         if (c == f->first || at_head(c) || !retire(at))
             at = &c->next;
     }
+    if (f->talks) {
+        bool ended = false;
+        int rc = rr_talks_progress(f, w, moved, &ended, why);
+        if (rc < 0 || ended)
+            return rc;
+        busy = busy || f->talks;
+    }
     return busy ? RINGRED_PENDING : 0;
+}
+
+/* The usual case, one communicator, has a way of its own: a tiny sum takes a tenth of a microsecond. */
+static inline int progress(struct rr_family *f, const struct rr_waiter *w, bool *moved, ringred_error *why)
+{
+    ringred_comm *c = f->first;
+
+    *moved = false;
+    if (RR_UNLIKELY(atomic_load_explicit(&f->comers, memory_order_acquire) != 0))
+        take_comers(f);
+    if (RR_UNLIKELY(c->next || f->talks))
+        return progress_all(f, w, moved, why);
+    struct ringred_request *q = at_head(c);
+    int rc = q ? advance(c, q, w, moved, why) : 0;
+    return rc == 0 && q != w->until && at_head(c) ? RINGRED_PENDING : rc;
+}
+
+int rr_progress(struct rr_family *f, const struct rr_waiter *w, bool *moved, ringred_error *why)
+{
+    return progress(f, w, moved, why);
 }
 
 #define MOVES 16 /* sweeps that moved something between two looks at the time limit */
@@ -191,7 +287,7 @@ static int drive(struct rr_family *f, const struct ringred_request *until, int64
 
     while (RR_LIKELY(atomic_load_explicit(&f->state, memory_order_relaxed) == RR_COMM_READY)) {
         bool moved;
-        int rc = rr_progress(f, &w, &moved, &why);
+        int rc = progress(f, &w, &moved, &why);
         if (rc == RINGRED_PENDING && !moved) {
             rc = deadline_ns ? rr_wait_turn(f, &w, deadline_ns, &why) : rr_wait_poll(f, &why);
             if (rc == RR_WAIT_OVER || (rc == RINGRED_PENDING && !deadline_ns))
@@ -216,7 +312,7 @@ static int drive(struct rr_family *f, const struct ringred_request *until, int64
 /* ---- starting ---- */
 
 /* NULL: too many are in flight, or no memory for more. Of other communicators than the first: with pool taken. */
-static struct ringred_request *take_request(ringred_comm *c)
+struct ringred_request *rr_request_take(ringred_comm *c)
 {
     struct rr_family *f = c->family;
 
@@ -265,10 +361,6 @@ static int take_plan(ringred_comm *c, const struct rr_call *call, const struct r
     struct rr_choice *choice = rr_plan_get(c, x->way.algo, call->root, why);
     if (!choice)
         return why->code;
-    size_t bytes = call->ragged ? SIZE_MAX : call->count * rr_call_element_bytes(call);
-    if (RR_UNLIKELY(!choice->widest && rr_plan_is_tight(c, choice->plan, bytes)) &&
-        rr_plan_widest(&c->layout, x->way.algo, call->root, &choice->widest) < 0)
-        return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory for the plans \"%s\" of all ranks", rr_way_name(x->way));
     r->program = choice->program[c->area->number];
     r->segment = rr_choose_segment(choice, c, call, x->segment);
     return r->segment ? 0
@@ -354,19 +446,9 @@ static void ask_for_counts(struct rr_ask *ask, const struct rr_call *call, int n
 
 static void bind_run(ringred_comm *c, const struct rr_call *call, struct rr_run *r)
 {
-    bool reduces = rr_is_reduction(call->what), average = call->op == RINGRED_AVG;
+    bool reduces = rr_is_reduction(call->what);
 
-    r->in = call->in ? call->in : c->area->scratch; /* nothing to read or write: any place will do */
-    r->out = call->out ? call->out : c->area->scratch;
-    r->count = call->count;
-    r->type = call->type;
-    r->op = average ? RINGRED_SUM : call->op;
-    r->element_bytes = rr_call_element_bytes(call);
-    r->in_place = call->in == call->out;
-    r->divisor = reduces && average ? (uint32_t)c->ranks : 1;
-    r->means = reduces && average && rr_is_narrow(call->type);
-    r->reduce = reduces ? rr_reduce_kernel(call->type, r->op) : NULL;
-    r->meeting = false;
+    bind_buffers(c, call, r);
     r->ask = (struct rr_ask){ .collective = (uint8_t)(call->what | (call->ragged ? RR_RAGGED : 0)),
                               .type = (uint8_t)call->type,
                               .op = reduces ? (uint8_t)call->op : 0,
@@ -377,24 +459,64 @@ static void bind_run(ringred_comm *c, const struct rr_call *call, struct rr_run 
         ask_for_counts(&r->ask, call, c->ranks);
 }
 
+/* Every run of a list says what the whole list is, so that ranks that disagree about any of it find out in the first. */
+static int bind_list(ringred_comm *c, const struct rr_call *call, struct ringred_request *q)
+{
+    const struct rr_shape shape = rr_shape_of(call->what, c->ranks, call->root, c->rank);
+    ringred_error why;
+    uint64_t ways = 0;
+    size_t runs;
+
+    if (rr_list_take(q, call, &shape, &runs) < 0)
+        return rr_comm_refuse(c, RINGRED_ENOMEM, "no memory for a list of %zu vectors", call->vectors->n);
+    for (size_t i = 0; i < runs; i++) {
+        const struct rr_call one = rr_list_call(q, i);
+        struct rr_list_run *run = rr_list_run(q, i);
+        struct rr_chosen x;
+        int rc = rr_choose(c, &one, &x, &why);
+        if (rc == 0)
+            rc = take_plan(c, &one, &x, &q->run, &why);
+        if (rc < 0)
+            return rr_comm_refuse(c, rc, "%s", why.text);
+        ways = ways * 31 + x.code;
+        run->lane = q->run.lane;
+        run->program = q->run.program;
+        run->segment = q->run.segment;
+    }
+    const struct rr_call first = rr_list_call(q, 0);
+    bind_listed(&q->run, rr_list_run(q, 0));
+    bind_run(c, &first, &q->run);
+    q->run.ask.collective = (uint8_t)(call->what | RR_LISTED);
+    q->run.ask.type = 0;
+    q->run.ask.count = rr_list_signature(call->vectors) ^ ways;
+    c->sequence += runs - 1; /* each run is an operation */
+    return 0;
+}
+
 /* With starting taken, and the pool lock unless it is the first communicator. */
 static int enqueue(ringred_comm *c, const struct rr_call *call, const struct rr_chosen *x,
                    struct ringred_request **request)
 {
-    struct ringred_request *q = take_request(c);
+    struct ringred_request *q = rr_request_take(c);
     ringred_error why;
 
     if (!q)
         return rr_comm_refuse(c, RINGRED_ELIMIT, "%d requests are in flight, the most there may be: wait "
                               "for one first", RR_REQUESTS);
-    int rc = take_plan(c, call, x, &q->run, &why);
-    if (RR_UNLIKELY(rc < 0))
-        return rr_comm_refuse(c, rc, "%s", why.text);
     q->comm = c;
-    RR_TRY(bind_ragged(c, call, q));
+    q->talks = RR_NO_TALK;
+    q->listed = call->vectors != NULL;
+    if (RR_UNLIKELY(q->listed)) {
+        RR_TRY(bind_list(c, call, q));
+    } else {
+        int rc = take_plan(c, call, x, &q->run, &why);
+        if (RR_UNLIKELY(rc < 0))
+            return rr_comm_refuse(c, rc, "%s", why.text);
+        RR_TRY(bind_ragged(c, call, q));
+        bind_run(c, call, &q->run);
+        q->run.ask.count |= x->code;
+    }
     uint32_t tail = atomic_load_explicit(&c->tail, memory_order_relaxed);
-    bind_run(c, call, &q->run);
-    q->run.ask.count |= x->code;
     atomic_store_explicit(&q->state, RR_REQUEST_RUNNING, memory_order_relaxed);
     c->queue[tail % RR_REQUESTS] = q;
     atomic_store_explicit(&c->tail, tail + 1, memory_order_release);
@@ -438,26 +560,34 @@ static int enqueue_other(ringred_comm *c, const struct rr_call *call, const stru
     return rc;
 }
 
-static int start(ringred_comm *c, const struct rr_call *call, struct ringred_request **request)
+int rr_start_begin(ringred_comm *c)
 {
     struct rr_family *f = c->family;
-    struct rr_chosen x;
-    ringred_error why;
 
     if (RR_UNLIKELY(f->forks != rr_forks()))
         return RINGRED_EFORKED;
     if (RR_UNLIKELY(atomic_load_explicit(&f->state, memory_order_acquire) != RR_COMM_READY)) {
-        if (own(f))
-            disown(f); /* peers that had no room for our last words may have now */
+        if (rr_family_own(f))
+            rr_family_disown(f); /* peers that had no room for our last words may have now */
         return rr_family_status(f);
     }
-    if (atomic_exchange_explicit(&c->starting, 1, memory_order_acquire))
-        return RINGRED_EBUSY;
-    int rc = rr_choose(c, call, &x, &why);
+    return atomic_exchange_explicit(&c->starting, 1, memory_order_acquire) ? RINGRED_EBUSY : 0;
+}
+
+static int start(ringred_comm *c, const struct rr_call *call, struct ringred_request **request)
+{
+    struct rr_chosen x;
+    ringred_error why;
+    int rc = rr_start_begin(c);
+
+    if (RR_UNLIKELY(rc < 0))
+        return rc;
+    if (RR_LIKELY(!call->vectors)) /* each run of a list has its own */
+        rc = rr_choose(c, call, &x, &why);
     if (RR_UNLIKELY(rc < 0))
         (void)rr_comm_refuse(c, rc, "%s", why.text);
     else
-        rc = RR_LIKELY(c == f->first) ? enqueue(c, call, &x, request) : enqueue_other(c, call, &x, request);
+        rc = RR_LIKELY(c == c->family->first) ? enqueue(c, call, &x, request) : enqueue_other(c, call, &x, request);
     atomic_store_explicit(&c->starting, 0, memory_order_release);
     return rc;
 }
@@ -495,10 +625,10 @@ int rr_family_do(struct rr_family *f, int (*run)(struct rr_family *family, void 
     atomic_store_explicit(&f->comers, 1, memory_order_release);
     pthread_mutex_unlock(&f->pool);
     for (bool done = false; !done;) {
-        bool owns = own(f);
+        bool owns = rr_family_own(f);
         done = is_run(f, &e, owns);
         if (owns)
-            disown(f);
+            rr_family_disown(f);
         if (!done) {
             wake_owner(f);
             sched_yield();
@@ -507,15 +637,29 @@ int rr_family_do(struct rr_family *f, int (*run)(struct rr_family *family, void 
     return e.rc;
 }
 
+static void send_off(struct rr_family *f)
+{
+    if (f->threaded) {
+        rr_mover_poke(f);
+    } else if (rr_family_own(f)) { /* what can be sent now */
+        (void)drive(f, NULL, 0);
+        rr_family_disown(f);
+    } else {
+        wake_owner(f);
+    }
+}
+
+void rr_start_end(ringred_comm *c, bool started)
+{
+    atomic_store_explicit(&c->starting, 0, memory_order_release);
+    if (started)
+        send_off(c->family);
+}
+
 int rr_comm_start(ringred_comm *c, const struct rr_call *call, ringred_request **request)
 {
     RR_TRY(start(c, call, request));
-    if (own(c->family)) { /* send off what can be sent now */
-        (void)drive(c->family, NULL, 0);
-        disown(c->family);
-    } else {
-        wake_owner(c->family);
-    }
+    send_off(c->family);
     return 0;
 }
 
@@ -543,7 +687,7 @@ static bool is_done(const ringred_request *q)
 
 /* A request of a broken communicator is given back only by an owner of progress: until then another
  * thread may be inside its run, at work on the caller's buffers. */
-int rr_request_wait(ringred_request *q, int64_t timeout_ns)
+static int wait_for(ringred_request *q, int64_t timeout_ns, bool *wants)
 {
     struct rr_family *f = q->comm->family;
     int64_t deadline = timeout_ns == 0 ? 0 : rr_deadline(timeout_ns);
@@ -554,13 +698,16 @@ int rr_request_wait(ringred_request *q, int64_t timeout_ns)
         int rc = 0;
         if (is_done(q))
             return give_back(q, q->status);
-        if (own(f)) {
+        if (rr_family_own(f)) {
             rc = drive(f, q, deadline);
             bool broken = !is_done(q) && atomic_load(&f->state) != RR_COMM_READY;
-            disown(f);
+            rr_family_disown(f);
             if (broken)
                 return give_back(q, rr_family_status(f));
         } else if (timeout_ns != 0) {
+            if (f->threaded && !*wants)
+                atomic_fetch_add(&f->wanted, 1);
+            *wants = f->threaded;
             wake_owner(f);
             sleep_on_changed(f, q, deadline);
         }
@@ -571,40 +718,68 @@ int rr_request_wait(ringred_request *q, int64_t timeout_ns)
     }
 }
 
-/* The caller gave up on a blocking call: the others cannot know, so this breaks the communicator.
- * Another thread may own progress, for a request of its own; it leaves when the state is broken. */
-static int give_up(ringred_comm *c, ringred_request *q, const struct rr_call *call, int64_t timeout_ns)
+int rr_request_wait(ringred_request *q, int64_t timeout_ns)
 {
-    struct rr_family *f = c->family;
-    ringred_error why;
-    bool owns = own(f);
-    struct ringred_request *head = owns ? at_head(c) : NULL;
+    struct rr_family *f = q->comm->family;
+    bool wants = false;
+    int rc = wait_for(q, timeout_ns, &wants);
+
+    if (!wants)
+        return rc;
+    atomic_fetch_sub(&f->wanted, 1);
+    if (atomic_load(&f->poked)) /* the thread may have left progress to us, and then we did not need it */
+        rr_mover_wake();
+    return rc;
+}
+
+/* Whom a request waits for, as the job calls it; -1: nobody in particular. With progress owned. */
+static int waits_for(ringred_comm *c, const ringred_request *q)
+{
+    struct ringred_request *head = at_head(c);
     int peer = head && c->active ? rr_run_waits_for(&c->engine, &head->run, NULL) : -1;
 
-    if (peer >= 0)
-        peer = rr_engine_member(&c->engine, peer);
+    if (q->talks)
+        return q->talk.move.way < 0 ? -1 : q->talk.move.peer;
+    return peer < 0 ? -1 : rr_engine_member(&c->engine, peer);
+}
+
+/* The caller gave up on a blocking call: the others cannot know, so this breaks the communicator.
+ * Another thread may own progress, for a request of its own; it leaves when the state is broken. */
+static int give_up(ringred_request *q, const char *what, int64_t timeout_ns)
+{
+    struct rr_family *f = q->comm->family;
+    ringred_error why;
+    bool owns = rr_family_own(f);
+    int peer = owns ? waits_for(q->comm, q) : -1;
+
     if (!is_done(q)) {
-        rr_fail(&why, RINGRED_ETIMEOUT, peer, 0, "%s, operation %llu, did not end within %.3g s",
-                rr_collective_name(call->what), (unsigned long long)q->run.ask.sequence, (double)timeout_ns * 1e-9);
+        rr_fail(&why, RINGRED_ETIMEOUT, peer, 0, "%s, operation %llu, did not end within %.3g s", what,
+                (unsigned long long)(q->talks ? q->talk.ask.sequence : q->run.ask.sequence), (double)timeout_ns * 1e-9);
         if (peer >= 0)
             rr_fail(&why, why.code, peer, 0, "%s: waiting for rank %d", why.text, peer);
         (void)rr_family_break(f, &why); /* an earlier failure may be the one that counts */
     }
-    while (!owns && !(owns = own(f)))
+    while (!owns && !(owns = rr_family_own(f)))
         sched_yield();
     int rc = is_done(q) ? q->status : rr_family_status(f);
-    disown(f);
+    rr_family_disown(f);
     return give_back(q, rc);
+}
+
+int rr_request_wait_or_break(ringred_request *q, const char *what)
+{
+    int64_t timeout = rr_setting(&q->comm->family->settings, RR_SET_TIMEOUT);
+    int rc = rr_request_wait(q, timeout == 0 ? 1 : timeout);
+
+    return RR_LIKELY(rc != RINGRED_PENDING) ? rc : give_up(q, what, timeout);
 }
 
 int rr_comm_run(ringred_comm *c, const struct rr_call *call)
 {
     ringred_request *q;
-    int64_t timeout = rr_setting(&c->family->settings, RR_SET_TIMEOUT);
 
     RR_TRY(start(c, call, &q));
-    int rc = rr_request_wait(q, timeout == 0 ? 1 : timeout);
-    return RR_LIKELY(rc != RINGRED_PENDING) ? rc : give_up(c, q, call, timeout);
+    return rr_request_wait_or_break(q, rr_collective_name(call->what));
 }
 
 int rr_family_abort(struct rr_family *f, const ringred_error *why)
@@ -612,17 +787,17 @@ int rr_family_abort(struct rr_family *f, const ringred_error *why)
     if (atomic_load(&f->state) != RR_COMM_READY)
         return rr_family_status(f);
     (void)rr_family_break(f, why);
-    if (own(f)) /* otherwise whoever owns progress wakes up, leaves and tells */
-        disown(f);
+    if (rr_family_own(f)) /* otherwise whoever owns progress wakes up, leaves and tells */
+        rr_family_disown(f);
     return 0;
 }
 
 int rr_family_poll(struct rr_family *f)
 {
-    if (!own(f))
+    if (!rr_family_own(f))
         return sched_yield();
     int rc = drive(f, NULL, rr_now_ns() + 1000000);
-    disown(f);
+    rr_family_disown(f);
     return rc;
 }
 

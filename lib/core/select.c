@@ -257,6 +257,8 @@ void rr_choose_init(ringred_comm *c)
     const struct rr_settings *s = &c->family->settings;
     bool lanes = c->all_local && c->ranks > 1 && c->ranks <= RR_LANE_RANKS;
 
+    if (c->family->tuning)
+        c->last = rr_alloc(RR_COLLECTIVES, sizeof *c->last); /* no memory: it walks the table each time */
     c->portable = strcmp(rr_setting_text(s, RR_SET_NUMERICS), "portable") == 0;
     choose_plans(c);
     c->wished = is_wished(s, "tiny") || is_wished(s, "last") ? 1u << RR_ALLREDUCE : 0;
@@ -292,8 +294,7 @@ static size_t preferred_segment(const ringred_comm *c, const struct rr_plan *pla
 }
 
 /* The largest power-of-two part of the preferred segment that scratch and stage have room for. */
-size_t rr_segment_of(const ringred_comm *c, const struct rr_plan *plan, const struct rr_plan *widest, size_t count,
-                     size_t element_bytes, size_t wish)
+size_t rr_segment_of(const ringred_comm *c, const struct rr_plan *plan, size_t count, size_t element_bytes, size_t wish)
 {
     size_t whole = count * element_bytes, bytes = wish ? wish : preferred_segment(c, plan, whole);
     size_t least = whole >> (RR_SEGMENT_BITS - 1); /* a counter has RR_SEGMENT_BITS for segments */
@@ -311,7 +312,7 @@ size_t rr_segment_of(const ringred_comm *c, const struct rr_plan *plan, const st
     }
     bytes = bytes > least ? bytes : least;
     size_t segment = bytes / (RR_LINE * 2) * (RR_LINE * 2) / element_bytes;
-    while (rr_program_scratch(widest ? widest : plan, count, element_bytes, segment) > c->engine.scratch_bytes &&
+    while (rr_program_scratch(plan, count, element_bytes, segment) > c->engine.scratch_bytes &&
            segment > RR_LINE)
         segment /= 2;
     return segment;
@@ -329,13 +330,13 @@ size_t rr_choose_segment(struct rr_choice *choice, const ringred_comm *c, const 
     size_t element_bytes = rr_call_element_bytes(call);
 
     if (call->ragged && !call->count) /* not from what one rank alone knows */
-        return rr_segment_of(c, choice->plan, choice->widest, ((size_t)64 << 20) / element_bytes, element_bytes, wish);
+        return rr_segment_of(c, choice->plan, ((size_t)64 << 20) / element_bytes, element_bytes, wish);
     if (choice->count != call->count || choice->element_bytes != element_bytes || choice->wish != wish ||
         !choice->segment) {
         choice->count = call->count;
         choice->element_bytes = element_bytes;
         choice->wish = wish;
-        choice->segment = rr_segment_of(c, choice->plan, choice->widest, call->count, element_bytes, wish);
+        choice->segment = rr_segment_of(c, choice->plan, call->count, element_bytes, wish);
     }
     return choice->segment;
 }

@@ -72,6 +72,7 @@ static void part_free(ringred_comm *c)
     rr_free(c->member);
     rr_free(c->host);
     rr_free(c->gone);
+    rr_free(c->last);
     rr_free(c);
 }
 
@@ -167,15 +168,42 @@ static int borrow(ringred_comm *c, struct offer *mine, ringred_error *why)
     return rc;
 }
 
+static struct rr_transport *channels_of(const struct rr_family *f)
+{
+    return f->links ? f->links->core : f->post;
+}
+
+/* Frees what all have left. An errand: only the owner of progress knows of channels, and pool is taken. */
+static int sweep(struct rr_family *f, void *with)
+{
+    (void)with;
+    for (ringred_comm **at = &f->over; *at;) {
+        ringred_comm *c = *at;
+        if (c->engine.shared && !rr_shared_is_over(c->engine.shared)) {
+            at = &c->next;
+            continue;
+        }
+        *at = c->next;
+        if (f->post)
+            rr_channel_free(f->post, c->channel);
+        rr_shared_free(c->engine.shared);
+        part_free(c);
+    }
+    return 0;
+}
+
 /* The owner of progress: makes its channel. */
 static int open_channel(struct rr_family *f, void *with)
 {
     ringred_comm *c = ((void **)with)[0];
     ringred_error *why = ((void **)with)[1];
-    int rc = rr_channel_new(f->links->core, c->ranks, c->member, &c->engine.channel, why);
+    int rc = rr_channel_new(channels_of(f), c->ranks, c->member, &c->channel, why);
 
-    if (rc == 0)
+    (void)sweep(f, NULL);
+    if (rc == 0 && !c->all_local) {
         c->engine.links = f->links;
+        c->engine.channel = c->channel;
+    }
     return rc;
 }
 
@@ -185,9 +213,9 @@ static int make(ringred_comm *c, struct offer *mine, ringred_error *why)
 
     lay_out(c);
     RR_TRY(borrow(c, mine, why));
-    if (c->family->links && !c->all_local && c->ranks > 1) {
+    if (channels_of(c->family) && c->ranks > 1) {
         RR_TRY(rr_family_do(c->family, open_channel, with));
-        mine->channel = rr_channel_name(c->engine.channel);
+        mine->channel = rr_channel_name(c->channel);
     }
     return 0;
 }
@@ -204,8 +232,8 @@ static int route(struct rr_family *f, void *with)
     const struct parts *p = with;
 
     (void)f;
-    for (int r = 0; r < p->c->ranks && p->c->engine.channel; r++)
-        rr_channel_route(p->c->engine.channel, r, p->offer[p->member[r]].channel);
+    for (int r = 0; r < p->c->ranks && p->c->channel; r++)
+        rr_channel_route(p->c->channel, r, p->offer[p->member[r]].channel);
     return 0;
 }
 
@@ -241,8 +269,8 @@ static int leave(struct rr_family *f, void *with)
         c->area->taken = false;
         c->area = NULL;
     }
-    if (f->links && (c->engine.channel || c == f->first))
-        rr_channel_leave(f->links->core, c->engine.channel, c->sequence);
+    if (f->links && (c->channel || c == f->first))
+        rr_channel_leave(f->links->core, c->channel, c->sequence);
     return 0;
 }
 
@@ -258,16 +286,28 @@ void rr_comm_drop(ringred_comm *c)
         return;
     }
     pthread_mutex_lock(&f->pool);
-    rr_shared_return(c->engine.shared, c->sequence, false);
+    rr_shared_return(c->engine.shared, c->sequence);
+    c->next = f->over;
+    f->over = c;
     pthread_mutex_unlock(&f->pool);
-    part_free(c);
+    (void)rr_family_do(f, sweep, NULL); /* it cannot fail */
+}
+
+void rr_parts_free(struct rr_family *f)
+{
+    while (f->over) {
+        ringred_comm *c = f->over;
+        f->over = c->next;
+        rr_shared_free(c->engine.shared);
+        part_free(c);
+    }
 }
 
 static int give_up_channel(struct rr_family *f, void *with)
 {
     ringred_comm *c = with;
 
-    rr_channel_free(f->links->core, c->engine.channel);
+    rr_channel_free(channels_of(f), c->channel);
     return 0;
 }
 
@@ -276,10 +316,10 @@ static void drop_unused(ringred_comm *c)
 {
     struct rr_family *f = c->family;
 
-    if (c->engine.channel)
+    if (c->channel)
         (void)rr_family_do(f, give_up_channel, c); /* it cannot fail */
     pthread_mutex_lock(&f->pool);
-    rr_shared_return(c->engine.shared, 0, true);
+    rr_shared_free(c->engine.shared);
     pthread_mutex_unlock(&f->pool);
     part_free(c);
 }

@@ -12,7 +12,6 @@
 
 #define LOOK_NS 5000000       /* between two looks at the peers' health while spinning */
 #define PROBE_NS 100000000    /* waited for so long: ask the peers what they are doing */
-#define SLEEP_MS 100          /* the longest sleep: every loss of a wake-up is bounded by it */
 #define SPIN_TURNS 16         /* turns of spinning, about 20 us, before giving way */
 #define SHORT_TURNS 1         /* where spinning was in vain lately */
 #define HOGGED_NS 100000      /* a yield that takes longer was a bad idea */
@@ -60,7 +59,7 @@ static int look_at(ringred_comm *c, const struct rr_run *run, ringred_error *why
 }
 
 /* What the peers' kernels and the host's verdict say. */
-static int look(struct rr_family *f, int64_t now, ringred_error *why)
+int rr_wait_look(struct rr_family *f, int64_t now, ringred_error *why)
 {
     if (f->shared) {
         if (rr_shared_verdict(f->shared, why))
@@ -76,7 +75,25 @@ static int look(struct rr_family *f, int64_t now, ringred_error *why)
         probe_if_time(c, run, now);
         RR_TRY(look_at(c, run, why));
     }
+    if (f->talks)
+        RR_TRY(rr_talks_look(f, why));
     return 0;
+}
+
+int rr_wait_lie_down(struct rr_family *f, struct rr_waiter *w, int64_t now, int *most_ms, bool *moved,
+                     ringred_error *why)
+{
+    atomic_store(&f->asleep, 1);
+    if (f->shared && rr_shared_sleep_begin(f->shared) < 0)
+        *most_ms = now - w->since_ns > 32000000 ? 2 : 1; /* nobody will ring: sleep in proportion */
+    return rr_progress(f, w, moved, why);
+}
+
+void rr_wait_get_up(struct rr_family *f)
+{
+    if (f->shared)
+        rr_shared_sleep_end(f->shared);
+    atomic_store_explicit(&f->asleep, 0, memory_order_relaxed);
 }
 
 /* Sleeps unless what we wait for came while we were getting ready to. */
@@ -84,18 +101,13 @@ static int sleep_turn(struct rr_family *f, struct rr_waiter *w, int64_t now, int
                       ringred_error *why)
 {
     struct epoll_event event[8];
-    int most = SLEEP_MS, rc;
+    int most = RR_SLEEP_MS;
     bool moved;
+    int rc = rr_wait_lie_down(f, w, now, &most, &moved, why);
 
-    atomic_store(&f->asleep, 1);
-    if (f->shared && rr_shared_sleep_begin(f->shared) < 0)
-        most = now - w->since_ns > 32000000 ? 2 : 1; /* nobody will ring: sleep in proportion */
-    rc = rr_progress(f, w, &moved, why);
     if (rc == RINGRED_PENDING && !moved && atomic_load(&f->state) == RR_COMM_READY)
         (void)epoll_wait(f->epoll, event, 8, rr_deadline_ms(deadline_ns, most)); /* errors: look again */
-    if (f->shared)
-        rr_shared_sleep_end(f->shared);
-    atomic_store_explicit(&f->asleep, 0, memory_order_relaxed);
+    rr_wait_get_up(f);
     return rc;
 }
 
@@ -143,7 +155,7 @@ int rr_wait_turn(struct rr_family *f, struct rr_waiter *w, int64_t deadline_ns, 
     /* a yield that took long went to somebody with much to do: asleep, we are preferred on waking */
     bool tired = now - w->since_ns >= f->spin_ns || (!spun && passed > HOGGED_NS);
     if (now >= w->look_ns || tired) {
-        RR_TRY(look(f, now, why));
+        RR_TRY(rr_wait_look(f, now, why));
         w->look_ns = now + LOOK_NS;
     }
     if (!tired)
@@ -160,6 +172,6 @@ int rr_wait_poll(struct rr_family *f, ringred_error *why)
     if (now < f->look_ns)
         return RINGRED_PENDING;
     f->look_ns = now + LOOK_NS;
-    RR_TRY(look(f, now, why));
+    RR_TRY(rr_wait_look(f, now, why));
     return RINGRED_PENDING;
 }

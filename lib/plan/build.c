@@ -74,6 +74,11 @@ void rr_builder_stage(struct rr_builder *b, int parts)
     b->stage_parts = (uint16_t)parts;
 }
 
+void rr_builder_shared(struct rr_builder *b)
+{
+    b->shared = true;
+}
+
 void rr_builder_windowed(struct rr_builder *b)
 {
     b->windowed = true;

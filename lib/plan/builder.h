@@ -22,7 +22,7 @@ struct rr_builder {
     int failed; /* the first failure; everything after it is ignored */
     const char *name;
     uint16_t stage_parts;
-    bool windowed;
+    bool windowed, shared;
     struct rr_list steps, spans, waits, peers, temps;
 };
 

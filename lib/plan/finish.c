@@ -225,6 +225,7 @@ static struct rr_plan *pack(const struct rr_builder *b)
     p->dep = (void *)at;
     p->tree = true;
     p->stage_parts = b->stage_parts;
+    p->shared = b->shared;
     pack_deps(p, b);
     describe(p, b->windowed);
     return p;

@@ -114,6 +114,17 @@ static int make_cuts(struct rr_model *m)
 
 /* ---- the whole ---- */
 
+/* Bytes of the temps. */
+static size_t scratch_of(const struct rr_case *c, int rank)
+{
+    const struct rr_plan *p = c->plan[rank];
+    size_t bytes = 0;
+
+    for (uint32_t k = 0; k < p->temps; k++)
+        bytes += rr_block_most(c->segment, p->temp[k].of, c->element_bytes) * c->element_bytes * p->temp[k].parts;
+    return bytes;
+}
+
 static int check_case(const struct rr_case *c, ringred_error *why)
 {
     if (c->ranks < 1 || c->segment < 1 || c->segment > MOST_ELEMENTS || c->element_bytes < 1 ||
@@ -127,6 +138,10 @@ static int check_case(const struct rr_case *c, ringred_error *why)
         if (rr_plan_check(c->plan[r]) < 0)
             return rr_fail(why, RINGRED_EINTERNAL, r, 0, "the plan of rank %d is not well formed",
                            r);
+    for (int r = 1; r < c->ranks; r++)
+        if (scratch_of(c, r) != scratch_of(c, 0))
+            return rr_fail(why, RINGRED_EINTERNAL, r, 0,
+                           "rank %d needs other scratch than rank 0, so their segments may differ", r);
     return 0;
 }
 

@@ -105,11 +105,11 @@ struct rr_plan {
     struct rr_temp *temp;
     uint8_t most_lag;
     uint16_t stage_parts;      /* parts of a segment that a piece of the stage has room for */
-    bool shared;               /* has SIGNAL or AWAIT steps: needs the host's shared memory */
+    bool shared;               /* some rank has SIGNAL or AWAIT steps: needs hosts' shared memory */
     bool linked;               /* has SEND or RECV steps */
     bool windowed;             /* if all ranks have windows, they may take the vector as one segment
                                 * once they have met */
-    bool tree;                 /* evaluates the canonical tree; ring does not */
+    bool tree;                 /* evaluates the canonical tree, over hosts that of the layout; ring does not */
 };
 
 /* ---- building: builders add steps; the first failure sticks and rr_plan_finish returns it ---- */
@@ -121,6 +121,7 @@ struct rr_span rr_span_parts(struct rr_span s, int part, int parts);
 int rr_builder_temp(struct rr_builder *b, struct rr_span shape);       /* index of a temp as large as that block */
 
 void rr_builder_stage(struct rr_builder *b, int parts);                /* 1 if not called; the same on all ranks */
+void rr_builder_shared(struct rr_builder *b); /* other ranks' plans use shared memory: cut segments as they do */
 
 /* All ranks may take the vector as one segment once they have met, if all have windows. Holds only where
  * nothing then goes through a stage or a link; all ranks' plans must say so alike. */
@@ -161,6 +162,7 @@ enum rr_collective {
 };
 
 #define RR_RAGGED 0x80 /* added to a collective in what ranks tell each other: parts of unequal length */
+#define RR_LISTED 0x40 /* likewise: many vectors; the count is their number and a hash of all that must be alike */
 
 const char *rr_collective_name(enum rr_collective what); /* "reduce_scatter"; "?" */
 static inline bool rr_is_rooted(enum rr_collective what)
@@ -184,6 +186,8 @@ struct rr_case {
     struct rr_plan *const *plan;   /* [ranks] */
     size_t count, segment, element_bytes;
     bool average;
+    const int16_t *host;           /* NULL: sums have the canonical tree; else [ranks] hosts, numbered in order of
+                                    * their lowest rank: the layout tree, each host's ranks first, then hosts */
     const uint8_t *in_place, *in_window, *out_window; /* [ranks] 0 or 1; NULL: 0 everywhere */
     int stage_pieces;              /* pieces that each rank's stage goes round; >= 2 * RR_PLAN_WINDOW */
     int channel;                   /* messages a link holds before the sender waits: 0, 1, -1 unbounded */

@@ -738,17 +738,31 @@ static int check_barrier(struct run *run)
     return 0;
 }
 
-/* The one tree that every sum must have; RR_TREE_NONE: any that holds each rank once. */
-static uint32_t canonical_tree(struct run *run)
+/* The sum of a host's ranks. */
+static uint32_t tree_of_host(struct run *run, int host)
 {
     uint32_t leaf[UINT8_MAX + 1];
-    int n = run->c->ranks;
+    int n = 0;
+
+    for (int r = 0; r < run->c->ranks; r++)
+        if (run->c->host[r] == host)
+            leaf[n++] = rr_tree_leaf(r);
+    return n > 0 ? rr_tree_fold(&run->trees, leaf, n) : RR_TREE_NONE;
+}
+
+/* The one tree that every sum must have; RR_TREE_NONE: any that holds each rank once. */
+static uint32_t due_tree(struct run *run)
+{
+    uint32_t leaf[UINT8_MAX + 1];
+    int n = run->c->ranks, leaves = 0;
 
     if (!run->rank[0].plan->tree || n > UINT8_MAX + 1)
         return RR_TREE_NONE;
-    for (int r = 0; r < n; r++)
-        leaf[r] = rr_tree_leaf(r);
-    uint32_t tree = rr_tree_fold(&run->trees, leaf, n);
+    for (int r = 0; r < n && !run->c->host; r++)
+        leaf[leaves++] = rr_tree_leaf(r);
+    while (run->c->host && leaves < n && (leaf[leaves] = tree_of_host(run, leaves)) != RR_TREE_NONE)
+        leaves++;
+    uint32_t tree = rr_tree_fold(&run->trees, leaf, leaves);
     return run->c->average && n > 1 ? rr_tree_divided(&run->trees, tree) : tree;
 }
 
@@ -797,7 +811,7 @@ static int check_piece(struct run *run, int r, int part, size_t i, const struct 
 
 static int check_vectors(struct run *run)
 {
-    uint32_t sum = canonical_tree(run);
+    uint32_t sum = due_tree(run);
     size_t pieces = vector_pieces(&run->m);
 
     for (int r = 0; r < run->c->ranks; r++)

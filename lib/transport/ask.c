@@ -12,14 +12,24 @@ void rr_ask_print(const struct rr_ask *ask, struct rr_text *t)
     bool ragged = ask->collective & RR_RAGGED;
     uint64_t count = ask->count & ((1ull << RR_ASK_COUNT) - 1);
 
+    if (ask->collective == RR_TALK) {
+        rr_text_add(t, "a message of %llu %s with tag %d", (unsigned long long)ask->count, rr_type_name(type),
+                    (int)ask->root);
+        return;
+    }
     if (what < 1 || what >= RR_COLLECTIVES) {
         rr_text_add(t, "unknown collective %d", ask->collective);
         return;
     }
-    rr_text_add(t, "%s%s", rr_collective_name(what), ragged ? "v" : "");
+    rr_text_add(t, "%s%s", rr_collective_name(what),
+                ragged                          ? "v"
+                : ask->collective & RR_LISTED ? "_list"
+                                              : "");
     if (op)
         rr_text_add(t, " (%s)", rr_op_name(op));
-    if (ragged && !ask->count)
+    if (ask->collective & RR_LISTED)
+        rr_text_add(t, " of a list of %u vectors (%08x)", (unsigned)(ask->count >> 32), (unsigned)ask->count);
+    else if (ragged && !ask->count)
         rr_text_add(t, " of %s", rr_type_name(type));
     else if (what != RR_BARRIER)
         rr_text_add(t, " of %llu %s", (unsigned long long)count, rr_type_name(type));

@@ -28,7 +28,6 @@ struct rr_stage {
 
 struct rr_borrowed {
     struct rr_shared base;      /* first: the engine's view */
-    struct rr_borrowed *next;   /* of those that are over */
     struct rr_slot *slot;
     int ranks;
     struct rr_mate mate[];      /* [ranks], then local[ranks] */
@@ -79,60 +78,40 @@ static struct rr_slot *free_slot(struct rr_shm *m, size_t bytes)
 
 /* ---- the end of one ---- */
 
-static bool is_over(const struct rr_borrowed *b)
+bool rr_shared_is_over(const struct rr_shared *s)
 {
     bool over = true;
 
-    for (int i = 0; i < b->base.locals && over; i++) {
-        const struct rr_mate *mate = &b->mate[b->base.local[i]];
+    for (int i = 0; i < s->locals && over; i++) {
+        const struct rr_mate *mate = &s->mate[s->local[i]];
         over = !mate->page || atomic_load_explicit(&mate->page->closed, memory_order_acquire) >= mate->generation;
     }
     return over;
 }
 
-static void borrowed_free(struct rr_borrowed *b)
-{
-    for (struct rr_stage *s = shm_of(&b->base)->stages; s; s = s->next)
-        if (s->holder == &b->base)
-            s->holder = NULL;
-    if (b->slot)
-        b->slot->taken = false;
-    rr_free(b);
-}
-
-static void sweep(struct rr_shm *m)
-{
-    for (struct rr_borrowed **at = &m->over; *at;) {
-        struct rr_borrowed *b = *at;
-        if (!is_over(b)) {
-            at = &b->next;
-            continue;
-        }
-        *at = b->next;
-        borrowed_free(b);
-    }
-}
-
-void rr_shared_return(struct rr_shared *s, uint64_t last, bool unused)
+void rr_shared_free(struct rr_shared *s)
 {
     struct rr_borrowed *b = (struct rr_borrowed *)s;
 
     if (!s)
         return;
-    struct rr_shm *m = shm_of(s);
-    struct rr_page *page = b->slot->page;
+    for (struct rr_stage *at = shm_of(s)->stages; at; at = at->next)
+        if (at->holder == s)
+            at->holder = NULL;
+    b->slot->taken = false;
+    rr_free(b);
+}
+
+void rr_shared_return(struct rr_shared *s, uint64_t last)
+{
+    if (!s)
+        return;
+    struct rr_page *page = s->mate[s->me].page;
     s->busy = false;
     atomic_store(&page->ended, UINT64_MAX); /* reads nobody's stage */
     atomic_store(&page->left, last + 1);
-    atomic_store_explicit(&page->closed, b->mate[s->me].generation, memory_order_release);
-    if (unused) {
-        borrowed_free(b);
-        return;
-    }
+    atomic_store_explicit(&page->closed, s->mate[s->me].generation, memory_order_release);
     s->ring(s);
-    b->next = m->over;
-    m->over = b;
-    sweep(m);
 }
 
 /* ---- making one ---- */
@@ -152,7 +131,6 @@ int rr_shared_borrow(struct rr_shared *home, int ranks, int me, const int16_t *m
         return rr_fail(why, RINGRED_ELIMIT, -1, 0,
                        "communicators that share memory lie in the heaps of their ranks, and there is no address "
                        "space for these (setting heap)");
-    sweep(m);
     if (!free_slot(m, bytes))
         RR_TRY(more_slots(m, bytes, why));
     struct rr_borrowed *b = rr_alloc(1, sizeof *b + n * (sizeof *b->mate + sizeof *b->base.local));
@@ -255,11 +233,6 @@ void rr_shared_idle(struct rr_shared *s)
 
 void rr_borrow_close(struct rr_shm *m)
 {
-    while (m->over) {
-        struct rr_borrowed *b = m->over;
-        m->over = b->next;
-        borrowed_free(b);
-    }
     while (m->stages) {
         struct rr_stage *s = m->stages;
         m->stages = s->next;

@@ -13,7 +13,7 @@ static int peer_of(const struct rr_channel *c, int way)
     return c->member ? c->member[way] : way;
 }
 
-static struct rr_way *way_of(const struct rr_channel *c, int peer)
+struct rr_way *rr_channel_way(const struct rr_channel *c, int peer)
 {
     for (int way = 0; way < c->ranks; way++)
         if (peer_of(c, way) == peer)
@@ -148,30 +148,35 @@ const struct rr_ask *rr_channel_recall(const struct rr_channel *c, const struct 
 void rr_channel_told(struct rr_tcp *t, int peer, const struct rr_frame *f)
 {
     struct rr_channel *c = rr_channel_find(t, f->channel);
-    struct rr_way *w = c ? way_of(c, peer) : NULL;
+    struct rr_way *w = c ? rr_channel_way(c, peer) : NULL;
 
     if (!w)
         return; /* of a channel that is over */
-    if (f->kind == RR_FRAME_WANT) {
+    switch (f->kind) {
+    case RR_FRAME_WANT:
         w->large_asked = (uint32_t)f->ask.count;
-    } else if (f->kind == RR_FRAME_CREDIT) {
-        w->small_taken = (uint32_t)f->ask.count;
-    } else {
+        break;
+    case RR_FRAME_CREDIT:
+        w->small[f->slot == RR_TALK_SLOT].sent_taken = (uint32_t)f->ask.count;
+        break;
+    case RR_FRAME_TAKE:
+        rr_talk_taken(&t->link[peer], c, f->ask.count);
+        break;
+    default:
         w->left = true;
         w->left_after = f->ask.count;
     }
 }
 
-bool rr_channel_tell(struct rr_tcp *t, int peer, enum rr_frame_kind kind, uint16_t name, uint64_t value)
+bool rr_channel_tell(struct rr_tcp *t, int peer, const struct rr_frame *f)
 {
     struct rr_link *l = &t->link[peer];
-    const struct rr_frame f = { .kind = (uint8_t)kind, .channel = name, .ask.count = value };
 
     if (l->state == LINK_UP && l->tail_bytes + RR_FRAME_BYTES + RR_FAULT_BYTES > RR_LINK_TAIL && !l->sending)
         (void)rr_link_flush_tail(l);
     if (l->state == LINK_UP && l->tail_bytes + 2 * RR_FRAME_BYTES + RR_FAULT_BYTES > RR_LINK_TAIL)
         return false; /* room is left for a last word */
-    rr_link_queue(t, peer, &f, "");
+    rr_link_queue(t, peer, f, "");
     return true;
 }
 
@@ -179,11 +184,17 @@ void rr_channel_say(struct rr_tcp *t, struct rr_channel *c, int way)
 {
     struct rr_way *w = &c->way[way];
     int peer = peer_of(c, way);
+    const struct rr_frame want = { .kind = RR_FRAME_WANT, .channel = w->name, .ask.count = w->wanted };
 
-    if (w->wanted != w->wanted_said && rr_channel_tell(t, peer, RR_FRAME_WANT, w->name, w->wanted))
+    if (w->wanted != w->wanted_said && rr_channel_tell(t, peer, &want))
         w->wanted_said = w->wanted;
-    if (w->taken - w->taken_said >= RR_CREDIT / 2 && rr_channel_tell(t, peer, RR_FRAME_CREDIT, w->name, w->taken))
-        w->taken_said = w->taken;
+    for (int talk = 0; talk < 2; talk++) {
+        struct rr_credit *of = &w->small[talk];
+        const struct rr_frame credit = { .kind = RR_FRAME_CREDIT, .channel = w->name,
+                                         .slot = talk ? RR_TALK_SLOT : 0, .ask.count = of->taken };
+        if (of->taken - of->taken_said >= RR_CREDIT / 2 && rr_channel_tell(t, peer, &credit))
+            of->taken_said = of->taken;
+    }
 }
 
 void rr_channel_left(struct rr_transport *core, const struct rr_channel *channel, uint8_t *gone)
@@ -214,7 +225,8 @@ void rr_channel_leave(struct rr_transport *core, struct rr_channel *channel, uin
         if (peer == t->me || !t->link[peer].stream)
             continue;
         rr_channel_say(t, c, way);
-        while (!rr_channel_tell(t, peer, RR_FRAME_LEAVE, c->way[way].name, last) && rr_link_flush_tail(&t->link[peer]) >= 0)
+        const struct rr_frame leave = { .kind = RR_FRAME_LEAVE, .channel = c->way[way].name, .ask.count = last };
+        while (!rr_channel_tell(t, peer, &leave) && rr_link_flush_tail(&t->link[peer]) >= 0)
             ;
     }
     c->over = true;
@@ -234,7 +246,7 @@ void rr_channels_free(struct rr_tcp *t)
             t->link[peer].kept = k->next;
             rr_free(k);
         }
-    for (int size = 0; size < 2; size++)
+    for (int size = 0; size < 3; size++)
         while (t->spare[size]) {
             struct rr_kept *k = t->spare[size];
             t->spare[size] = k->next;

@@ -43,7 +43,7 @@ int rr_frame_read(const unsigned char *from, int peer, struct rr_frame *f, ringr
     f->ask.count = rr_read_u64(&r);
 
     bool data = f->kind == RR_FRAME_DATA || f->kind == RR_FRAME_STRIPE;
-    uint32_t most = data ? RR_FRAME_MOST : f->kind == RR_FRAME_FAULT ? RR_FAULT_BYTES : 0;
+    uint32_t most = data ? RR_FRAME_MOST : f->kind == RR_FRAME_FAULT ? RR_FAULT_BYTES : 0; /* of others, and of offers */
     if (r.bad || f->kind < RR_FRAME_DATA || f->kind > RR_FRAME_LEAVE || f->length > most)
         return rr_fail(why, RINGRED_EWIRE, peer, 0,
                        "rank %d sent a frame of kind %u with %u bytes, which no ringred peer sends", peer,

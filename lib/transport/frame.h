@@ -15,6 +15,8 @@ enum rr_frame_kind {
     RR_FRAME_WANT,   /* ask.count large messages have been wanted */
     RR_FRAME_CREDIT, /* ask.count bytes of small ones have been taken */
     RR_FRAME_SHARE,  /* from here on this direction of the link carries several channels */
+    RR_FRAME_OFFER,  /* as DATA, without any: a large message that is sent when it is taken */
+    RR_FRAME_TAKE,   /* ask.count: number of a message that was offered */
     RR_FRAME_LEAVE   /* the sender has left the channel after operation ask.count */
 };
 

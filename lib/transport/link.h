@@ -35,6 +35,7 @@ struct rr_link {
     struct rr_move *posted;     /* several channels: messages that are wanted */
     struct rr_kept *kept;       /* those that have come before they are */
     uint32_t arrived;           /* those that have come, and nobody has looked since */
+    struct rr_talk *offered;    /* large messages from rank to rank that wait to be taken */
     int64_t hunt_until_ns;      /* the peer is out of step: data is dropped until it says why */
     size_t drop;                /* bytes of a frame's payload that are still to be dropped */
     struct rr_ask strange;      /* what it sent instead of what was due */
@@ -46,6 +47,8 @@ struct rr_kept {
     struct rr_frame head;
     size_t room;
     bool charged;               /* it has taken credit */
+    uint32_t *held, cost;       /* what its sender is held to, and its share of that; NULL: nothing */
+    uint64_t stamp;             /* in order of their coming */
     unsigned char bytes[];      /* [room] */
 };
 
@@ -54,9 +57,14 @@ struct rr_way {
     uint16_t name;              /* what the member calls the channel */
     bool left;                  /* it has left, after operation left_after */
     uint32_t large_sent, large_asked;  /* messages that went; that the member wants */
-    uint32_t small_sent, small_taken;  /* bytes that went unasked; that the member says it has taken */
     uint32_t wanted, wanted_said;      /* large messages that this rank wants; that the member was told of */
-    uint32_t taken, taken_said;        /* bytes of small ones that this rank has taken */
+    struct rr_credit {                 /* of plans' messages; of those from one rank to another */
+        uint32_t sent, sent_taken;     /* bytes that went unasked; that the member says it has taken */
+        uint32_t taken, taken_said;    /* bytes that this rank has taken; that the member was told of */
+        uint32_t held;                 /* bytes that are kept here; never more than its credit */
+    } small[2];
+    uint32_t offers;                   /* that are kept here */
+    uint32_t talked, talked_gone;      /* number of the last message from rank to rank that was started; that went */
     uint32_t arrived;                  /* as link.arrived, of this channel */
     uint64_t left_after;
 };
@@ -80,8 +88,9 @@ struct rr_tcp {
     struct rr_channel **channel;   /* [channels] by name; NULL: free */
     size_t channels;
     struct rr_channel *first;      /* channel[0] */
-    struct rr_kept *spare[2];      /* room for small messages that come before they are wanted, of two sizes */
+    struct rr_kept *spare[3];      /* room for what comes before it is wanted: offers, tiny and small messages */
     size_t kept_now;
+    uint64_t stamps;
     _Atomic size_t kept_most;      /* any thread may look */
 };
 
@@ -103,7 +112,7 @@ int rr_link_send(struct rr_transport *base, struct rr_move *m, ringred_error *wh
 int rr_link_flush_tail(struct rr_link *l); /* 0, PENDING, EPEER */
 void rr_link_queue(struct rr_tcp *t, int peer, const struct rr_frame *f, const void *payload); /* a control frame */
 int rr_link_send_errno(const struct rr_link *l); /* of the first stream that takes no more; 0: all do */
-size_t rr_link_stripe(const struct rr_link *l, size_t length); /* bytes of the first frame of a message */
+size_t rr_link_stripe(const struct rr_link *l, const struct rr_move *m); /* bytes of the first frame of a message */
 
 int rr_link_begin_send(struct rr_tcp *t, struct rr_move *m, ringred_error *why);
 int rr_link_go_on(struct rr_tcp *t, struct rr_move *m, ringred_error *why); /* with what is under way */
@@ -124,6 +133,7 @@ int rr_link_expect(struct rr_tcp *t, const struct rr_move *m, struct rr_frame *f
 int rr_link_stripe_at(const struct rr_move *m, const struct rr_frame *f, size_t *at, ringred_error *why);
 
 /* ---- channels (channel.c) ---- */
+struct rr_way *rr_channel_way(const struct rr_channel *c, int peer); /* NULL: it is no member */
 struct rr_channel *rr_channel_find(const struct rr_tcp *t, uint16_t name);       /* NULL: there is none */
 static inline struct rr_channel *rr_channel_of(const struct rr_tcp *t, const struct rr_move *m)
 {
@@ -141,10 +151,15 @@ void rr_channel_told(struct rr_tcp *t, int peer, const struct rr_frame *f);
 /* Says what is still to be said about wants and credit, as far as there is room. */
 void rr_channel_say(struct rr_tcp *t, struct rr_channel *c, int way);
 /* A control frame about a channel; false: no room for now. */
-bool rr_channel_tell(struct rr_tcp *t, int peer, enum rr_frame_kind kind, uint16_t name, uint64_t value);
+bool rr_channel_tell(struct rr_tcp *t, int peer, const struct rr_frame *f);
 void rr_channels_free(struct rr_tcp *t);
 
+/* A peer takes a message that was offered. */
+void rr_talk_taken(struct rr_link *l, const struct rr_channel *c, uint64_t number);
+
 /* ---- several channels (mux.c) ---- */
+uint32_t rr_mux_cost(size_t bytes); /* credit that a small message takes */
+bool rr_mux_has_credit(const struct rr_credit *of, size_t bytes);
 void rr_kept_free(struct rr_tcp *t, struct rr_kept *k);
 void rr_mux_shared(struct rr_tcp *t, int peer); /* the peer says so of its direction */
 int rr_mux_send(struct rr_tcp *t, struct rr_move *m, ringred_error *why);

@@ -58,11 +58,12 @@ int rr_link_send_errno(const struct rr_link *l)
 
 /* How both ends cut a message: a stripe for each stream, or more where they would be large, so that a fast
  * stream can take more of them. */
-size_t rr_link_stripe(const struct rr_link *l, size_t length)
+size_t rr_link_stripe(const struct rr_link *l, const struct rr_move *m)
 {
+    size_t length = m->length;
     size_t each = rr_round_up(length / (size_t)l->streams, 4096);
 
-    if (l->streams == 1 || length <= STRIPE_LEAST)
+    if (l->streams == 1 || length <= STRIPE_LEAST || (m->slot == RR_TALK_SLOT && length <= RR_EAGER))
         return length;
     return each < STRIPE_LEAST ? STRIPE_LEAST : each > STRIPE_MOST ? STRIPE_MOST : each;
 }
@@ -71,8 +72,8 @@ size_t rr_link_stripe(const struct rr_link *l, size_t length)
 static void give(struct rr_link *l, struct rr_stream *s)
 {
     const struct rr_move *m = l->sending;
-    size_t left = m->length - l->given, stripe = rr_link_stripe(l, m->length), part = left < stripe ? left : stripe;
-    struct rr_frame f = { .kind = l->given ? RR_FRAME_STRIPE : RR_FRAME_DATA,
+    size_t left = m->length - l->given, stripe = rr_link_stripe(l, m), part = left < stripe ? left : stripe;
+    struct rr_frame f = { .kind = l->given ? RR_FRAME_STRIPE : m->offers ? RR_FRAME_OFFER : RR_FRAME_DATA,
                           .length = (uint32_t)part,
                           .slot = m->slot,
                           .segment = m->segment,
@@ -151,7 +152,7 @@ int rr_link_send(struct rr_transport *base, struct rr_move *m, ringred_error *wh
 
     if (RR_UNLIKELY(l->state != LINK_UP))
         return rr_link_lost(t, m->peer, l->system, why);
-    if (RR_UNLIKELY(l->out_shared || m->channel))
+    if (RR_UNLIKELY(l->out_shared || m->channel || m->slot == RR_TALK_SLOT))
         return rr_mux_send(t, m, why);
     if (!l->sending) {
         int rc = rr_link_begin_send(t, m, why);

@@ -17,7 +17,7 @@
 #define LEAST (RR_CREDIT / RR_LINK_ASKED)
 #define TINY 4096 /* room of the smaller spare ones */
 
-static uint32_t cost_of(size_t bytes)
+uint32_t rr_mux_cost(size_t bytes)
 {
     return bytes < LEAST ? LEAST : (uint32_t)bytes;
 }
@@ -34,10 +34,22 @@ static struct rr_way *way_to(const struct rr_tcp *t, const struct rr_move *m)
 
 /* ---- sending ---- */
 
+static bool is_talk(const struct rr_move *m)
+{
+    return m->slot == RR_TALK_SLOT;
+}
+
+bool rr_mux_has_credit(const struct rr_credit *of, size_t bytes)
+{
+    return is_small(bytes) && of->sent - of->sent_taken + rr_mux_cost(bytes) <= RR_CREDIT;
+}
+
 static bool may_send(const struct rr_way *w, const struct rr_move *m)
 {
+    if (m->granted || m->offers)
+        return true;
     if (is_small(m->length))
-        return w->small_sent - w->small_taken + cost_of(m->length) <= RR_CREDIT;
+        return rr_mux_has_credit(&w->small[is_talk(m)], m->length);
     return (int32_t)(w->large_asked - w->large_sent) > 0;
 }
 
@@ -49,7 +61,8 @@ int rr_mux_send(struct rr_tcp *t, struct rr_move *m, ringred_error *why)
     if (l->sending && l->sending != m)
         return RINGRED_PENDING;
     if (!l->out_shared) {
-        if (!rr_channel_tell(t, m->peer, RR_FRAME_SHARE, 0, 0))
+        const struct rr_frame share = { .kind = RR_FRAME_SHARE };
+        if (!rr_channel_tell(t, m->peer, &share))
             return RINGRED_PENDING;
         l->out_shared = true;
     }
@@ -62,9 +75,9 @@ int rr_mux_send(struct rr_tcp *t, struct rr_move *m, ringred_error *why)
         int rc = rr_link_begin_send(t, m, why);
         if (rc)
             return rc;
-        if (is_small(m->length))
-            w->small_sent += cost_of(m->length);
-        else
+        if (is_small(m->length) && !m->granted && !m->offers)
+            w->small[is_talk(m)].sent += rr_mux_cost(m->length);
+        else if (!is_talk(m))
             w->large_sent++;
     }
     int rc = rr_link_go_on(t, m, why);
@@ -125,7 +138,7 @@ static void take_off(struct rr_link *l, struct rr_move *m)
 static void took(struct rr_tcp *t, struct rr_move *m)
 {
     if (m->charged && is_small(m->length)) {
-        way_to(t, m)->taken += cost_of(m->length);
+        way_to(t, m)->small[0].taken += rr_mux_cost(m->length);
         rr_channel_say(t, rr_channel_of(t, m), m->way);
     }
 }
@@ -133,7 +146,7 @@ static void took(struct rr_tcp *t, struct rr_move *m)
 /* Asks for a message that comes only if it is wanted. */
 static void want(struct rr_tcp *t, struct rr_move *m)
 {
-    if (!m->counted && !m->begun && !is_small(m->length))
+    if (!m->counted && !m->begun && !is_small(m->length) && !is_talk(m))
         way_to(t, m)->wanted++;
     m->counted = true;
     rr_channel_say(t, rr_channel_of(t, m), m->way);
@@ -149,23 +162,51 @@ void rr_mux_shared(struct rr_tcp *t, int peer)
             want(t, m);
 }
 
+static int class_of(size_t room)
+{
+    return !room ? 0 : room <= TINY ? 1 : 2;
+}
+
 void rr_kept_free(struct rr_tcp *t, struct rr_kept *k)
 {
     t->kept_now -= k->head.length;
+    if (k->held)
+        *k->held -= k->cost;
     if (k->room > RR_EAGER) {
         rr_free(k);
         return;
     }
-    k->next = t->spare[k->room > TINY];
-    t->spare[k->room > TINY] = k;
+    k->next = t->spare[class_of(k->room)];
+    t->spare[class_of(k->room)] = k;
+}
+
+/* What a peer may have lying here is bounded; one that goes on is none of ours. */
+static uint32_t *held_to(struct rr_way *w, const struct rr_frame *f, uint32_t *cost, uint32_t *most)
+{
+    *most = RR_CREDIT;
+    *cost = rr_mux_cost(f->length);
+    if (f->kind != RR_FRAME_OFFER)
+        return &w->small[f->slot == RR_TALK_SLOT].held;
+    *most = RR_OFFERS;
+    *cost = 1;
+    return &w->offers;
 }
 
 /* Room for a frame that nobody wants yet. */
 static int keep(struct rr_tcp *t, int peer, int i, const struct rr_frame *f, ringred_error *why)
 {
+    struct rr_way *w = rr_channel_way(rr_channel_find(t, f->channel), peer);
+    uint32_t cost = 0, most = 0, *held = NULL;
+
+    if (t->link[peer].in_shared && f->kind != RR_FRAME_STRIPE)
+        held = w ? held_to(w, f, &cost, &most) : &cost;
+    if (held && (!w || !is_small(f->length) || *held + cost > most))
+        return rr_fail(why, RINGRED_EWIRE, peer, 0, "rank %d sent %u bytes that nobody had asked for and it had no "
+                       "credit for", peer, f->length);
+
     struct rr_stream *s = &t->link[peer].stream[i];
-    size_t room = f->length <= TINY ? TINY : f->length <= RR_EAGER ? RR_EAGER : f->length;
-    struct rr_kept **spare = room <= RR_EAGER ? &t->spare[room > TINY] : NULL;
+    size_t room = !f->length ? 0 : f->length <= TINY ? TINY : f->length <= RR_EAGER ? RR_EAGER : f->length;
+    struct rr_kept **spare = room <= RR_EAGER ? &t->spare[class_of(room)] : NULL;
     struct rr_kept *k = spare && *spare ? *spare : rr_alloc(1, sizeof *k + room);
 
     if (!k)
@@ -177,6 +218,11 @@ static int keep(struct rr_tcp *t, int peer, int i, const struct rr_frame *f, rin
     k->head = *f;
     k->room = room;
     k->charged = t->link[peer].in_shared;
+    k->held = held;
+    k->cost = cost;
+    if (held)
+        *held += cost;
+    k->stamp = ++t->stamps;
     s->kept = k;
     s->in = k->bytes;
     s->left = f->length;
@@ -195,7 +241,7 @@ static int not_wanted(struct rr_tcp *t, int peer, int i, const struct rr_frame *
     if (!c)
         return rr_fail(why, RINGRED_EWIRE, peer, 0, "rank %d sent a message on channel %u, which there is not", peer,
                        f->channel);
-    const struct rr_ask *mine = rr_channel_recall(c, &f->ask);
+    const struct rr_ask *mine = f->slot == RR_TALK_SLOT ? NULL : rr_channel_recall(c, &f->ask);
     if (mine && f->kind == RR_FRAME_DATA && !(mine->collective & RR_RAGGED))
         RR_TRY(rr_ask_compare(mine, t->me, &f->ask, peer, why));
     t->link[peer].stream[i].lo += RR_FRAME_BYTES;
@@ -209,14 +255,14 @@ static int route(struct rr_tcp *t, int peer, int i, struct rr_frame *f, ringred_
     struct rr_move *m = wanted(t, &t->link[peer], f);
     size_t at = 0;
 
-    if (!m || (f->kind == RR_FRAME_STRIPE && !m->begun)) /* its first frame, on stream 0, is looked at closely */
+    if (!m || f->kind == RR_FRAME_OFFER || (f->kind == RR_FRAME_STRIPE && !m->begun)) /* its first frame, on stream 0, is looked at closely */
         return not_wanted(t, peer, i, f, why);
     if (f->kind == RR_FRAME_STRIPE) {
         RR_TRY(rr_link_stripe_at(m, f, &at, why));
     } else {
         RR_TRY(rr_link_expect(t, m, f, why));
         m->begun = true;
-        m->charged = t->link[peer].in_shared;
+        m->charged = t->link[peer].in_shared && !is_talk(m);
     }
     s->lo += RR_FRAME_BYTES;
     s->into = m;
@@ -303,7 +349,8 @@ int rr_mux_pump(struct rr_tcp *t, int peer, ringred_error *why)
 
     if (l->hoping)
         post(l, l->hoping);
-
+    if (l->tail_bytes && !l->sending && l->state == LINK_UP)
+        (void)rr_link_flush_tail(l); /* a lost peer is found when it is needed */
     for (int i = 0; i < l->streams && !l->receiving; i++) {
         int rc = pump_stream(t, peer, i, why);
         if (rc < 0)
@@ -335,10 +382,11 @@ static int take_kept(struct rr_tcp *t, struct rr_move *m, struct rr_kept *k, rin
 
     if (rc == 0 && k->head.length)
         memcpy((char *)m->bytes + at, k->bytes, k->head.length);
-    if (!m->begun)
-        m->charged = k->charged;
-    m->begun = true;
-    m->done += k->head.length;
+    if (rc == 0) {
+        m->charged = m->begun ? m->charged : k->charged;
+        m->begun = true;
+        m->done += k->head.length;
+    }
     rr_kept_free(t, k);
     return rc;
 }

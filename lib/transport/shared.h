@@ -25,7 +25,6 @@ struct rr_shm {
     uint64_t **touched;         /* [ranks] bit per RR_HEAP_CHUNK of a mate's heap that is mapped in */
     struct rr_slot *slots;      /* room for pages of communicators that borrow, with those that are free first */
     struct rr_stage *stages;    /* for them, too */
-    struct rr_borrowed *over;   /* those that this rank has left and not all mates */
     struct rr_window {
         uint64_t offset;
         size_t bytes;

@@ -2,6 +2,8 @@
 /* See stream.h. */
 #include "transport/stream.h"
 
+#include "transport/rings.h"
+
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -25,7 +27,8 @@ int rr_stream_push(struct rr_stream *s)
                                  { (unsigned char *)(uintptr_t)s->out + at, s->out_bytes - at } };
         struct msghdr message = { .msg_iov = part + (skip == RR_FRAME_BYTES),
                                   .msg_iovlen = 2 - (skip == RR_FRAME_BYTES) };
-        ssize_t k = sendmsg(s->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+        ssize_t k = s->rings ? rr_rings_put(s->rings, message.msg_iov, message.msg_iovlen)
+                             : sendmsg(s->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (k < 0 && errno == EINTR)
             continue;
         if (k < 0 && errno == EAGAIN)
@@ -43,7 +46,9 @@ int rr_stream_push(struct rr_stream *s)
 int rr_stream_write(struct rr_stream *s, const void *bytes, size_t length, size_t *sent)
 {
     while (*sent < length && !s->send_errno) {
-        ssize_t k = send(s->fd, (const char *)bytes + *sent, length - *sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+        struct iovec part = { (char *)(uintptr_t)bytes + *sent, length - *sent };
+        ssize_t k = s->rings ? rr_rings_put(s->rings, &part, 1)
+                             : send(s->fd, part.iov_base, part.iov_len, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (k < 0 && errno == EINTR)
             continue;
         if (k < 0 && errno == EAGAIN)
@@ -67,12 +72,14 @@ static int verdict(ssize_t k, int *system)
     return RINGRED_EPEER;
 }
 
-static ssize_t receive(int fd, void *to, size_t most)
+static ssize_t receive(struct rr_stream *s, void *to, size_t most)
 {
     ssize_t k;
 
+    if (RR_UNLIKELY(s->rings != NULL))
+        return rr_rings_get(s->rings, to, most);
     do
-        k = recv(fd, to, most, MSG_DONTWAIT);
+        k = recv(s->fd, to, most, MSG_DONTWAIT);
     while (k < 0 && errno == EINTR);
     return k;
 }
@@ -92,7 +99,7 @@ int rr_stream_fill(struct rr_stream *s, int *system)
         s->spilled -= k;
         return 0;
     }
-    ssize_t k = receive(s->fd, s->room + s->hi, RR_STREAM_ROOM - s->hi);
+    ssize_t k = receive(s, s->room + s->hi, RR_STREAM_ROOM - s->hi);
     s->hi += k > 0 ? (size_t)k : 0;
     return verdict(k, system);
 }
@@ -142,7 +149,7 @@ int rr_stream_take(struct rr_stream *s, size_t *got, int *system)
     if (s->left && !rr_stream_is_empty(s))
         *got += take_read_ahead(s);
     while (s->left) {
-        ssize_t k = receive(s->fd, s->in, s->left);
+        ssize_t k = receive(s, s->in, s->left);
         int rc = verdict(k, system);
         if (rc)
             return rc;

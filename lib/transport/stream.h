@@ -9,6 +9,7 @@
 
 struct rr_stream {
     int fd;
+    struct rr_rings *rings;     /* instead of a socket; NULL: none */
 
     /* out: the frame in flight, if busy */
     bool busy;

@@ -164,6 +164,7 @@ static void tcp_tell(struct rr_transport *base, const ringred_error *why)
         for (int i = 0; i < l->streams; i++)
             l->stream[i].spilled = 0; /* the buffer that a receive was posted with may go away, too */
         l->posted = l->hoping = NULL;
+        l->offered = NULL;
         rr_link_queue(t, peer, &f, payload);
     }
     int64_t until = rr_now_ns() + TELL_NS;
@@ -233,8 +234,10 @@ static void free_links(struct rr_tcp *t)
 {
     for (int peer = 0; peer < t->ranks; peer++) {
         struct rr_link *l = &t->link[peer];
-        for (int i = 0; i < l->streams; i++)
+        for (int i = 0; i < l->streams; i++) {
             rr_fd_close(l->stream[i].fd);
+            rr_free(l->stream[i].kept);
+        }
         rr_free(l->stream);
         rr_free(l->rest);
     }

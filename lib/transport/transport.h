@@ -28,7 +28,7 @@ struct rr_ask {
 
 static inline enum rr_collective rr_ask_what(const struct rr_ask *ask)
 {
-    return (enum rr_collective)(ask->collective & ~RR_RAGGED);
+    return (enum rr_collective)(ask->collective & ~(RR_RAGGED | RR_LISTED));
 }
 /* EMISMATCH: how many elements I expect of a peer, how many it has for me. */
 int rr_ask_parts(const struct rr_ask *ask, int my_rank, uint64_t mine, int their_rank, uint64_t theirs,
@@ -44,6 +44,7 @@ void rr_ask_print(const struct rr_ask *ask, struct rr_text *t);
  * operations of different communicators meet in any order: a message of up to RR_EAGER bytes may come before it is
  * wanted and is kept, as many as the sender has credit for; a larger one waits at its sender until it is wanted. */
 struct rr_channel;
+struct rr_shared;
 
 /* One transfer: the engine's, until it has ended. */
 struct rr_move {
@@ -52,6 +53,7 @@ struct rr_move {
     struct rr_channel *channel;           /* NULL: the first */
     struct rr_move *next;                 /* the rest is the transport's */
     bool posted, begun, counted, charged;
+    bool offers, granted;                 /* point to point: says that a large one is there; it may go */
     uint16_t slot;
     uint32_t segment;
     void *bytes;                          /* read by send, written by recv */
@@ -61,6 +63,7 @@ struct rr_move {
 };
 
 struct rr_transport;
+struct rr_shared;
 
 /* A rank of this host that has ended may have left all that is wanted of it in a socket, and the other way
  * round: so two kinds of being gone. */
@@ -112,6 +115,34 @@ uint64_t rr_channel_left_after(struct rr_transport *core, const struct rr_channe
 void rr_channel_leave(struct rr_transport *core, struct rr_channel *channel, uint64_t last);
 /* One that nobody was told of. */
 void rr_channel_free(struct rr_transport *core, struct rr_channel *channel);
+/* ---- messages from one rank to another, outside of plans (talk.c) ---- */
+#define RR_TALK 0x40                      /* ask.collective; root: the tag; sequence: number of the message between the two */
+#define RR_TALK_SLOT 0xffff
+
+/* One end of such a message: the engine's, until it has ended. The caller sets move.peer, way (-1: any rank), channel,
+ * bytes, and ask's collective, type, root; sending, count and move.length, too; receiving, `most` and the others
+ * are what came. */
+struct rr_talk {
+    struct rr_move move;
+    struct rr_ask ask;
+    size_t most, element_bytes;
+    enum { RR_TALK_NEW, RR_TALK_OFFERED, RR_TALK_TAKEN } state;
+    bool told;
+    struct rr_talk *next;                 /* of those that are offered */
+};
+/* Both: 0: ended. PENDING: call again. < 0: failed. start: in the order of the starts. */
+void rr_talk_start_send(struct rr_transport *core, struct rr_talk *talk);
+int rr_talk_send(struct rr_transport *core, struct rr_talk *talk, ringred_error *why);
+int rr_talk_recv(struct rr_transport *core, struct rr_talk *talk, ringred_error *why);
+/* Is it of a peer that has gone, or of peers that all have? EPEER. gone: of the channel's ranks, what is known
+ * elsewhere; NULL: nothing. */
+int rr_talk_look(struct rr_transport *core, const struct rr_talk *talk, const uint8_t *gone, ringred_error *why);
+/* For ranks that share memory and have no links: streams in shared memory, for these messages alone. */
+int rr_post_open(struct rr_shared *shared, int ranks, int me, const struct rr_log *log, struct rr_transport **post,
+                 ringred_error *why);
+void rr_post_close(struct rr_transport *post);
+
+#define RR_OFFERS 64                      /* that a rank has made to another on one channel at once, at most */
 #define RR_EAGER 32768
 #define RR_CREDIT 131072                  /* bytes under way from a rank to another on one channel, unasked for */
 
@@ -155,7 +186,7 @@ _Static_assert(sizeof(struct rr_arrival) == RR_LINE, "an arrival is one cache li
 
 /* What one rank says to its mates on one communicator: of the first it lies in the host's segment, of others in the
  * rank's heap. Written by that rank alone unless noted. Behind it, uint64_t[2][ranks], stand its parts of unequal
- * length: elements for each rank. */
+ * length: elements for each rank; and behind these uint64_t[ranks]: see rr_page_rings. */
 struct rr_page {
     struct rr_arrival arrival[2];
     struct {
@@ -174,9 +205,15 @@ static inline uint64_t *rr_page_parts(const struct rr_page *page, uint32_t turn,
     return (uint64_t *)(uintptr_t)(page + 1) + turn * (size_t)ranks;
 }
 
+/* Of the first communicator's: 1 + where in its heap this rank's ring to each other one is; 0: there is none. */
+static inline _Atomic uint64_t *rr_page_rings(const struct rr_page *page, int ranks)
+{
+    return (_Atomic uint64_t *)(uintptr_t)(rr_page_parts(page, 2, ranks));
+}
+
 static inline size_t rr_page_bytes(int ranks)
 {
-    return rr_round_up(sizeof(struct rr_page) + 2 * (size_t)ranks * sizeof(uint64_t), 2 * RR_LINE);
+    return rr_round_up(sizeof(struct rr_page) + 3 * (size_t)ranks * sizeof(uint64_t), 2 * RR_LINE);
 }
 
 /* What all ranks of a communicator on a host share: the last-arriver lane's. */
@@ -262,8 +299,9 @@ static inline void rr_shared_ended(struct rr_shared *s, uint64_t sequence)
     if (RR_UNLIKELY(s->home != NULL))
         atomic_store_explicit(&s->mate[s->me].page->ended, sequence, memory_order_release);
 }
-/* Says goodbye; frees itself when all mates have. unused: nobody was told of it. */
-void rr_shared_return(struct rr_shared *s, uint64_t last, bool unused);
+void rr_shared_return(struct rr_shared *s, uint64_t last); /* says goodbye */
+bool rr_shared_is_over(const struct rr_shared *s);         /* all mates have, too */
+void rr_shared_free(struct rr_shared *s);                  /* what is over, or what nobody was told of */
 
 size_t rr_stage_bytes(size_t wish, int locals); /* of a rank's stage; wish: the setting, 0 chosen */
 

@@ -44,7 +44,7 @@ static void late(struct rank *me)
 
         c.root = (int)numbers_below(&all, (uint64_t)me->size);
         c.job = (struct numbers_job){ RINGRED_FLOAT64, RINGRED_AVG, me->size, NUMBERS_ROUNDING,
-                                      numbers_next(&all), 0 };
+                                      numbers_next(&all), 0, NULL };
         coll_prepare(&c, &m, me, &mine);
         compute(lateness_ns[numbers_below(&mine, 5)]);
         if (numbers_below(&all, 3)) {

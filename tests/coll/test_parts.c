@@ -450,6 +450,7 @@ static void disagree(struct rank *me)
     float in[8] = { 0 }, out[8];
     ringred_error why;
 
+    ranks_meet(me); /* all have it */
     int32_t rc = ringred_allreduce(part, in, out, me->rank == 0 ? 7 : 8, RINGRED_FLOAT32, RINGRED_SUM);
     for (int i = 0; i < 3 && rc == 0; i++) /* in this call, or the next */
         rc = ringred_barrier(part);

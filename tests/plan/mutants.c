@@ -309,7 +309,7 @@ static bool apply(struct rr_plan *p, const struct mutant *m)
 
 struct subject {
     enum rr_algo algo;
-    int ranks, each, root;
+    int ranks, each, root; /* each 0: a lump of 5 */
 };
 
 static struct rr_case sized(const struct plans *p, const struct subject *s, enum facts facts,
@@ -381,6 +381,7 @@ enum reason {
     ANY_ORDER,
     ALIKE,
     ONE_RANK,
+    UNUSED_TEMP,
     REASONS
 };
 
@@ -395,6 +396,7 @@ static const char *const reason_texts[REASONS] = {
     [ANY_ORDER] = "another order of a sum that promises none",
     [ALIKE] = "the same steps in another line: none waits for the other, others for both or neither",
     [ONE_RANK] = "divides by one",
+    [UNUSED_TEMP] = "the size of a temp that nobody names",
 };
 
 /* Does step t of `rank` for segment s - back still come before step x for segment s, for all s?
@@ -517,6 +519,14 @@ static enum reason why_order(const struct rr_plan *p, const struct mutant *m,
     return ALIKE;
 }
 
+static bool names_temp(const struct rr_plan *p, uint32_t temp)
+{
+    for (uint32_t i = 0; i < p->spans; i++)
+        if (is_temp(&p->span[i]) && (uint32_t)p->span[i].rank == temp)
+            return true;
+    return false;
+}
+
 static enum reason reason(const struct plans *p, const struct subject *s, const struct mutant *m,
                           const struct backup *was)
 {
@@ -544,6 +554,8 @@ static enum reason reason(const struct plans *p, const struct subject *s, const 
         return p->plan[m->rank]->tree ? NOT_EQUIVALENT : ANY_ORDER;
     case ORDER:
         return why_order(p->plan[m->rank], m, was);
+    case TEMP_SMALL:
+        return names_temp(p->plan[m->rank], m->item) ? NOT_EQUIVALENT : UNUSED_TEMP;
     case FLAG_DIVIDE:
         return p->ranks == 1 ? ONE_RANK : NOT_EQUIVALENT;
     default:
@@ -630,7 +642,10 @@ static int judge_subject(const struct subject *s, struct tally *t)
     struct plans p, other;
     struct backup was;
 
-    layout_make(&l, s->ranks, s->each);
+    if (s->each)
+        layout_make(&l, s->ranks, s->each);
+    else
+        layout_lump(&l, s->ranks, 5);
     if (plans_build(&p, s->algo, &l, s->root) < 0 || build_other(&other, &p, &l) < 0 ||
         is_found(&p, s, &other)) {
         printf("%s for %d ranks is not right to begin with\n", rr_algo_table[s->algo].name,
@@ -675,7 +690,8 @@ int main(int argc, char **argv)
         { RR_ALGO_TWOSHOT, 4, 4, 0 },      { RR_ALGO_STAR, 3, 3, 0 },
         { RR_ALGO_RING, 2, 2, 0 },         { RR_ALGO_RING, 4, 4, 0 },
         { RR_ALGO_DOUBLING, 5, 5, 0 },     { RR_ALGO_HIERARCHICAL, 4, 2, 0 },
-        { RR_ALGO_HIERARCHICAL, 6, 2, 0 }, { RR_ALGO_SHM_BROADCAST, 3, 3, 1 },
+        { RR_ALGO_HIERARCHICAL, 6, 2, 0 }, { RR_ALGO_HIERARCHICAL, 4, 3, 0 },
+        { RR_ALGO_HIERARCHICAL, 5, 2, 0 }, { RR_ALGO_SHM_BROADCAST, 3, 3, 1 },
         { RR_ALGO_BINOMIAL, 6, 6, 2 },     { RR_ALGO_HIER_BROADCAST, 6, 2, 1 },
         { RR_ALGO_SHM_BARRIER, 3, 3, 0 },  { RR_ALGO_DISSEMINATION, 8, 8, 0 },
         { RR_ALGO_HIER_BARRIER, 8, 2, 0 }, { RR_ALGO_BROADCAST_TWOSHOT, 3, 3, 1 },

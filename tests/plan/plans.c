@@ -19,10 +19,23 @@ void layout_deal(struct layout *l, int ranks, int hosts)
     l->of = (struct rr_layout){ .ranks = ranks, .hosts = hosts, .host = l->host };
 }
 
+void layout_lump(struct layout *l, int ranks, int first)
+{
+    for (int r = 0; r < ranks; r++)
+        l->host[r] = (int16_t)(r < first - 1 || r == ranks - 1 ? 0 : r - first + 2);
+    l->of = (struct rr_layout){ .ranks = ranks, .hosts = ranks - first + 1, .host = l->host };
+}
+
+bool spans_hosts(enum rr_algo a)
+{
+    return a == RR_ALGO_HIERARCHICAL || a == RR_ALGO_HIER_BROADCAST || a == RR_ALGO_HIER_BARRIER;
+}
+
 int plans_build(struct plans *p, enum rr_algo algo, const struct layout *l, int root)
 {
     memset(p, 0, sizeof *p);
     p->ranks = l->of.ranks;
+    p->host = spans_hosts(algo) && !rr_layout_is_even(&l->of) ? l->host : NULL;
     for (int r = 0; r < p->ranks; r++) {
         int rc = rr_algo_table[algo].build(&l->of, r, root, &p->plan[r]);
         if (rc < 0) {
@@ -70,6 +83,7 @@ struct rr_case case_of(const struct plans *p, enum rr_algo algo, int root, enum 
         .segment = 1,
         .element_bytes = 64, /* a line: then blocks may be as short as one element */
         .average = true,
+        .host = p->host,
         .in_place = facts_in_place[facts],
         .in_window = facts_in[facts],
         .out_window = facts_out[facts],

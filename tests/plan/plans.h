@@ -9,6 +9,7 @@
 
 struct plans {
     int ranks;
+    const int16_t *host; /* of each rank, where sums have the layout tree: the layout's, which must stay; else NULL */
     struct rr_plan *plan[MOST_RANKS];
 };
 
@@ -20,6 +21,10 @@ struct layout {
 void layout_make(struct layout *l, int ranks, int each);
 /* Ranks dealt out to hosts like cards. */
 void layout_deal(struct layout *l, int ranks, int hosts);
+/* One host of `first` ranks, the others alone, but the last rank sits on the first host, too. */
+void layout_lump(struct layout *l, int ranks, int first);
+
+bool spans_hosts(enum rr_algo algo); /* has links and shared memory */
 
 /* The status of the first builder that fails; then there are no plans. */
 int plans_build(struct plans *p, enum rr_algo algo, const struct layout *l, int root);

@@ -2,6 +2,8 @@
 /* The builder, blocks, the printer; and every algorithm when memory runs out. */
 #include "plans.h"
 
+#include "engine/engine.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -60,6 +62,37 @@ static void test_builder_refuses_what_makes_no_sense(void **state)
     b = fresh(2, 0);
     rr_add_signal(b, RR_LEFT);
     rr_add_signal(b, RR_LEFT); /* would say it too early */
+    refuses(b);
+}
+
+static void test_builder_refuses_numbers_out_of_range(void **state)
+{
+    const int16_t other = 1;
+    struct rr_builder *b = fresh(2, 0);
+
+    (void)state;
+    rr_builder_stage(b, 0);
+    assert_int_equal(rr_builder_temp(b, in0), 0); /* after a failure nothing is done any more */
+    rr_lag(b, 0, 0);
+    rr_after(b, 0, 0, 1);
+    assert_int_equal(rr_add_await(b, RR_LEFT, &other, 1), 0);
+    assert_int_equal(rr_add_signal(b, RR_LEFT), 0);
+    refuses(b);
+    b = fresh(2, 0);
+    rr_builder_temp(b, rr_span_parts(in0, -1, 1));
+    refuses(b);
+    b = fresh(2, 0);
+    rr_add_send(b, 1, 0, rr_span_parts(in0, 0, 0x10000));
+    refuses(b);
+    b = fresh(2, 0);
+    rr_add_await(b, RR_LEFT, &other, -1);
+    refuses(b);
+    b = fresh(2, 0);
+    rr_lag(b, rr_add_send(b, 1, 0, in0), 256);
+    refuses(b);
+    b = fresh(2, 0);
+    for (int i = 0; i <= 0xffff; i++)
+        rr_add_send(b, 1, 0, in0);
     refuses(b);
 }
 
@@ -216,6 +249,47 @@ static void test_printer_writes_a_line_per_step(void **state)
     plans_free(&p);
 }
 
+static void test_printer_names_flags_lags_and_counters(void **state)
+{
+    static const char *const lines[] = {
+        "every word, rank 0 of 2: 7 steps, 1 temps",
+        "   0 signal arrived\n",
+        "   1 await  arrived of 1\n",
+        "   2 copy   in(0) -> stage(0) private-in",
+        "   3 copy   in(0) -> temp(0) in-place",
+        "   4 reduce kept(0) stage(1).1 -> out(0) private-out divide partial; after 1, 3(-1)\n",
+        "   5 signal left",
+        "   6 await  left of 1 window-in",
+    };
+    const int16_t other = 1;
+    char text[2048];
+    struct rr_text t = { .at = text, .room = sizeof text };
+    struct rr_builder *b = rr_builder_new(2, 0, "every word");
+    struct rr_plan *p = NULL;
+
+    (void)state;
+    assert_non_null(b);
+    const struct rr_span in = rr_span_whole(RR_IN, 0), out = rr_span_whole(RR_OUT, 0);
+    const struct rr_span stage = rr_span_whole(RR_STAGE, 0), temp = rr_span_whole(RR_TEMP, rr_builder_temp(b, in));
+    const struct rr_span both[] = { rr_span_whole(RR_KEPT, 0), rr_span_parts(rr_span_whole(RR_STAGE, 1), 1, 1) };
+    rr_builder_stage(b, 2);
+    rr_add_signal(b, RR_ARRIVED);
+    int met = rr_add_await(b, RR_ARRIVED, &other, 1);
+    rr_add_copy(b, in, &stage, 1, RR_PRIVATE_IN);
+    int kept = rr_add_copy(b, in, &temp, 1, RR_IN_PLACE);
+    int sum = rr_add_reduce(b, both, 2, &out, 1, RR_DIVIDE | RR_PARTIAL | RR_PRIVATE_OUT);
+    rr_after(b, sum, met, 0);
+    rr_after(b, sum, kept, 1);
+    rr_add_signal(b, RR_LEFT);
+    rr_add_farewell(b, &other, 1);
+    assert_int_equal(rr_plan_finish(b, &p), 0);
+    rr_plan_print(p, &t);
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        if (!strstr(text, lines[i]))
+            fail_msg("\"%s\" is not in:\n%s", lines[i], text);
+    rr_plan_free(p);
+}
+
 /* ---- memory ---- */
 
 static void test_builders_survive_every_failing_allocation(void **state)
@@ -298,20 +372,47 @@ static void test_all_ranks_agree_on_windowed(void **state)
         }
 }
 
+/* How large a segment may be depends on it, and a segment must be the same on all ranks. */
+static void test_all_ranks_need_the_same_scratch(void **state)
+{
+    static const int each[] = { 1, 2, 4, 64 };
+
+    (void)state;
+    for (int a = RR_ALGO_COPY + 1; a < RR_ALGOS; a++)
+        for (int n = 2; n <= 33; n++)
+            for (size_t e = 0; e < sizeof each / sizeof *each; e++) {
+                struct layout l;
+                struct plans p;
+                layout_make(&l, n, each[e] < n ? each[e] : n);
+                if (plans_build(&p, (enum rr_algo)a, &l, n / 2) < 0)
+                    continue;
+                for (int r = 1; r < n; r++)
+                    for (size_t count = 1; count < 100000; count = 7 * count + 3)
+                        if (rr_program_scratch(p.plan[r], count, 4, 4096) !=
+                            rr_program_scratch(p.plan[0], count, 4, 4096))
+                            fail_msg("%s: rank %d of %d, %d on a host, needs other scratch than rank 0",
+                                     rr_algo_table[a].name, r, n, each[e]);
+                plans_free(&p);
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_builder_refuses_what_makes_no_sense),
+        cmocka_unit_test(test_builder_refuses_numbers_out_of_range),
         cmocka_unit_test(test_builder_refuses_dependencies_that_point_forward),
         cmocka_unit_test(test_messages_of_a_link_keep_the_order_of_turns),
         cmocka_unit_test(test_dependencies_on_one_step_become_one),
         cmocka_unit_test(test_blocks_cover_a_segment_without_overlap),
         cmocka_unit_test(test_blocks_of_blocks_cover_the_block),
         cmocka_unit_test(test_printer_writes_a_line_per_step),
+        cmocka_unit_test(test_printer_names_flags_lags_and_counters),
         cmocka_unit_test(test_builders_survive_every_failing_allocation),
         cmocka_unit_test(test_provers_survive_every_failing_allocation),
         cmocka_unit_test(test_table_names_every_algorithm),
         cmocka_unit_test(test_all_ranks_agree_on_windowed),
+        cmocka_unit_test(test_all_ranks_need_the_same_scratch),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

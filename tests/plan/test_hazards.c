@@ -49,11 +49,6 @@ static int roots_of(enum rr_algo algo, int n)
     return rr_is_rooted(rr_algo_table[algo].what) ? n : 1;
 }
 
-static bool spans_hosts(enum rr_algo a)
-{
-    return a == RR_ALGO_HIERARCHICAL || a == RR_ALGO_HIER_BROADCAST || a == RR_ALGO_HIER_BARRIER;
-}
-
 static void test_up_to_8_ranks_with_all_facts(void **state)
 {
     (void)state;
@@ -62,10 +57,22 @@ static void test_up_to_8_ranks_with_all_facts(void **state)
             for (int each = spans_hosts((enum rr_algo)a) ? 1 : n; each <= n; each++) {
                 struct layout l;
                 layout_make(&l, n, each);
-                if (a == RR_ALGO_HIERARCHICAL && (n % each != 0 || (each & (each - 1)) != 0))
-                    continue;
                 for (int root = 0; root < roots_of((enum rr_algo)a, n); root++)
                     check_facts((enum rr_algo)a, &l, root, FACTS);
+            }
+}
+
+static void test_ranks_that_are_dealt_out_or_alone(void **state)
+{
+    (void)state;
+    for (int a = RR_ALGO_COPY + 1; a < RR_ALGOS; a++)
+        for (int n = 4; n <= 9 && spans_hosts((enum rr_algo)a); n++)
+            for (int i = 2; i < n; i++) {
+                struct layout l;
+                layout_deal(&l, n, i);
+                check_facts((enum rr_algo)a, &l, (i + n) % n, FACTS);
+                layout_lump(&l, n, i);
+                check_facts((enum rr_algo)a, &l, (i + 2) % n, FACTS);
             }
 }
 
@@ -131,7 +138,7 @@ static void check_random_calls(const struct layout *l)
 static void test_different_calls_in_turn(void **state)
 {
     static const int layouts[][2] = { { 2, 2 }, { 3, 3 }, { 4, 4 }, { 5, 5 },
-                                      { 4, 2 }, { 6, 2 }, { 8, 4 } };
+                                      { 4, 2 }, { 6, 2 }, { 8, 4 }, { 5, 3 }, { 7, 4 } };
 
     (void)state;
     random_state = 1;
@@ -148,6 +155,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_up_to_8_ranks_with_all_facts),
+        cmocka_unit_test(test_ranks_that_are_dealt_out_or_alone),
         cmocka_unit_test(test_up_to_32_ranks),
         cmocka_unit_test(test_different_calls_in_turn),
     };

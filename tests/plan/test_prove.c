@@ -90,11 +90,6 @@ static bool is_rooted(enum rr_algo a)
     return rr_is_rooted(rr_algo_table[a].what);
 }
 
-static bool spans_hosts(enum rr_algo a)
-{
-    return a == RR_ALGO_HIERARCHICAL || a == RR_ALGO_HIER_BROADCAST || a == RR_ALGO_HIER_BARRIER;
-}
-
 typedef void (*prover)(const struct plans *p, enum rr_algo algo, int root);
 
 static void for_roots(enum rr_algo algo, const struct layout *l, int roots, prover run)
@@ -111,27 +106,27 @@ static void for_roots(enum rr_algo algo, const struct layout *l, int roots, prov
     }
 }
 
-/* Every layout that makes sense for it: one host; for those that span hosts, hosts of 1, 2, 4, 8,
- * ..., and, if they take any layout, of 3 and 5 ranks and dealt out like cards. */
+/* Every layout that makes sense for it: one host; for those that span hosts, hosts of 1, 2, 4, 8, ... and of 3
+ * and 5 ranks, the last smaller; those dealt out like cards; and one host of many among ranks alone. */
 static void for_layouts(enum rr_algo algo, int n, int roots, prover run)
 {
     static const int each[] = { 1, 2, 4, 8, 16, 32, 3, 5 };
+    int fewer = roots < 3 ? roots : 3;
     struct layout l;
 
-    if (!spans_hosts(algo) || (n & (n - 1)) == 0 || algo != RR_ALGO_HIERARCHICAL) {
-        layout_make(&l, n, n);
-        for_roots(algo, &l, roots, run);
-    }
+    layout_make(&l, n, n);
+    for_roots(algo, &l, roots, run);
     for (int i = 0; i < 8 && spans_hosts(algo); i++) {
-        bool fits = i < 6 && n % each[i] == 0;
-        if (each[i] >= n || (algo == RR_ALGO_HIERARCHICAL && !fits))
+        if (each[i] >= n)
             continue;
         layout_make(&l, n, each[i]);
         for_roots(algo, &l, roots, run);
-        if (algo == RR_ALGO_HIERARCHICAL)
-            continue;
         layout_deal(&l, n, (n + each[i] - 1) / each[i]);
-        for_roots(algo, &l, roots < 3 ? roots : 3, run);
+        for_roots(algo, &l, fewer, run);
+    }
+    for (int i = 1; i < 3 && spans_hosts(algo) && n > 3; i++) {
+        layout_lump(&l, n, n * i / 3 + 1);
+        for_roots(algo, &l, fewer, run);
     }
 }
 
@@ -222,18 +217,25 @@ static void test_one_rank_copies(void **state)
     plans_free(&p);
 }
 
-static void test_hierarchical_refuses_what_is_not_the_tree(void **state)
+/* Where it is, proofs demand the canonical tree. */
+static void test_a_layout_is_even_where_hosts_are_parts_of_the_tree(void **state)
 {
     struct layout l;
     struct plans p;
 
     (void)state;
     layout_make(&l, 6, 3); /* three is no power of two */
-    assert_int_equal(plans_build(&p, RR_ALGO_HIERARCHICAL, &l, 0), RINGRED_EINVAL);
+    assert_false(rr_layout_is_even(&l.of));
     layout_make(&l, 7, 4); /* not equal */
-    assert_int_equal(plans_build(&p, RR_ALGO_HIERARCHICAL, &l, 0), RINGRED_EINVAL);
+    assert_false(rr_layout_is_even(&l.of));
     layout_deal(&l, 4, 2); /* not contiguous */
-    assert_int_equal(plans_build(&p, RR_ALGO_HIERARCHICAL, &l, 0), RINGRED_EINVAL);
+    assert_false(rr_layout_is_even(&l.of));
+    layout_make(&l, 6, 2);
+    assert_true(rr_layout_is_even(&l.of));
+    layout_make(&l, 3, 3);
+    assert_true(rr_layout_is_even(&l.of));
+    layout_make(&l, 5, 1);
+    assert_true(rr_layout_is_even(&l.of));
     layout_make(&l, 4, 2);
     assert_int_equal(plans_build(&p, RR_ALGO_SHM_TWOSHOT, &l, 0), RINGRED_EINVAL);
 }
@@ -249,7 +251,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_rank_copies),
-        cmocka_unit_test(test_hierarchical_refuses_what_is_not_the_tree),
+        cmocka_unit_test(test_a_layout_is_even_where_hosts_are_parts_of_the_tree),
         cmocka_unit_test(test_up_to_6_ranks_with_all_choices),
         cmocka_unit_test(test_up_to_16_ranks_with_all_roots_in_random_order),
         cmocka_unit_test(test_up_to_64_ranks),

@@ -31,13 +31,13 @@ uint64_t numbers_below(struct numbers_random *r, uint64_t limit)
 
 uint64_t numbers_seed(const char *test)
 {
-    const char *given = getenv("RINGRED_TEST_SEED");
+    const char *given = getenv("TEST_SEED");
     struct timespec now;
     uint64_t seed;
 
     clock_gettime(CLOCK_REALTIME, &now);
     seed = given ? strtoull(given, NULL, 0) : mix((uint64_t)now.tv_nsec ^ ((uint64_t)now.tv_sec << 32));
-    fprintf(stderr, "%s: seed 0x%" PRIx64 " (RINGRED_TEST_SEED repeats it)\n", test, seed);
+    fprintf(stderr, "%s: seed 0x%" PRIx64 " (TEST_SEED repeats it)\n", test, seed);
     return seed;
 }
 
@@ -491,40 +491,76 @@ bool numbers_legal(int type, int op)
            (type >= RINGRED_INT8 && type <= RINGRED_UINT64);
 }
 
-/* Each host's part, narrowed, then the hosts'. */
-static void expect_by_hosts(void *to, const struct numbers_job *job, size_t first, size_t count)
+/* ---- hosts: the layout tree ---- */
+
+/* The hosts of a job as lists of ranks, in the order of their lowest ranks. */
+struct hosts {
+    int n, members[NUMBERS_RANKS];
+    uint8_t rank[NUMBERS_RANKS][NUMBERS_RANKS];
+    bool equal; /* in size */
+};
+
+static void find_hosts(struct hosts *h, const struct numbers_job *job)
 {
-    const bool average = job->op == RINGRED_AVG;
-    const int hosts = job->ranks / job->per_host;
+    h->n = 0;
+    h->equal = true;
+    memset(h->members, 0, sizeof h->members);
+    for (int r = 0; r < job->ranks; r++) {
+        const int host = job->host ? job->host[r] : job->per_host > 0 ? r / job->per_host : r;
+
+        h->rank[host][h->members[host]++] = (uint8_t)r;
+        h->n = host < h->n ? h->n : host + 1;
+    }
+    for (int i = 1; i < h->n; i++)
+        h->equal = h->equal && h->members[i] == h->members[0];
+}
+
+/* Are hosts' sums used? Those of narrow floats are narrowed when they go to other hosts, which 8 bits, products,
+ * and means of unequally many do not bear: these are summed in the tree of ranks. */
+static bool goes_by_hosts(const struct numbers_job *job, const struct hosts *h)
+{
+    const bool adds = job->op == RINGRED_SUM || (job->op == RINGRED_AVG && h->equal);
+
+    return h->n > 1 && h->n < job->ranks &&
+           (!is_narrow(job->type) || (formats[job->type].width == 16 && adds));
+}
+
+/* Folds each host's ranks, then the hosts; of an average of narrow floats each time the mean. */
+static void expect_by_hosts(void *to, const struct numbers_job *job, const struct hosts *h, size_t first,
+                            size_t count)
+{
+    const bool average = job->op == RINGRED_AVG, means = average && is_narrow(job->type);
     const size_t bytes = numbers_bytes(job->type);
 
     for (size_t i = 0; i < count; i++) {
         unsigned char element[NUMBERS_RANKS][16], part[NUMBERS_RANKS][16];
         const void *source[NUMBERS_RANKS];
-        struct numbers_call c = { .type = job->type, .op = job->op, .sources = job->per_host,
-                                  .divisor = average ? (uint32_t)job->per_host : 1 };
+        struct numbers_call c = { .type = job->type, .op = job->op };
 
-        for (int h = 0; h < hosts; h++) {
-            for (int k = 0; k < job->per_host; k++) {
-                numbers_fill(element[k], job->type, job->kind, job->seed, h * job->per_host + k, first + i, 1);
+        for (int n = 0; n < h->n; n++) {
+            for (int k = 0; k < h->members[n]; k++) {
+                numbers_fill(element[k], job->type, job->kind, job->seed, h->rank[n][k], first + i, 1);
                 source[k] = element[k];
             }
-            numbers_reduce(part[h], &c, source, 1);
+            c.sources = h->members[n];
+            c.divisor = means ? (uint32_t)c.sources : 1;
+            numbers_reduce(part[n], &c, source, 1);
         }
-        for (int h = 0; h < hosts; h++)
-            source[h] = part[h];
-        c.sources = hosts;
-        c.divisor = average ? (uint32_t)hosts : 1;
+        for (int n = 0; n < h->n; n++)
+            source[n] = part[n];
+        c.sources = h->n;
+        c.divisor = means ? (uint32_t)h->n : average ? (uint32_t)job->ranks : 1;
         numbers_reduce((unsigned char *)to + i * bytes, &c, source, 1);
     }
 }
 
 void numbers_expect(void *to, const struct numbers_job *job, size_t first, size_t count)
 {
-    const bool narrow = job->type == RINGRED_FLOAT16 || job->type == RINGRED_BFLOAT16;
+    struct hosts h;
 
-    if (job->per_host > 1 && narrow && (job->op == RINGRED_SUM || job->op == RINGRED_AVG)) {
-        expect_by_hosts(to, job, first, count);
+    find_hosts(&h, job);
+    if (goes_by_hosts(job, &h)) {
+        expect_by_hosts(to, job, &h, first, count);
         return;
     }
     const struct numbers_call c = { .type = job->type, .op = job->op, .sources = job->ranks,

@@ -20,7 +20,7 @@ struct numbers_random {
 };
 uint64_t numbers_next(struct numbers_random *r);
 uint64_t numbers_below(struct numbers_random *r, uint64_t limit); /* 0 .. limit - 1 */
-/* From the environment variable RINGRED_TEST_SEED, else from the clock; prints it. */
+/* From the environment variable TEST_SEED, else from the clock; prints it. */
 uint64_t numbers_seed(const char *test);
 
 /* Kinds of input. */
@@ -48,14 +48,17 @@ struct numbers_call {
 /* The fold of the arrays in order, into one array, which overlaps none of them. */
 void numbers_reduce(void *to, const struct numbers_call *c, const void *const *source, size_t count);
 
-/* An allreduce. Where the ranks sit changes no bit: a host's sum is a subtree, or is not used. But sums and
- * averages of float16 and bfloat16 are narrowed once more where a host's part goes to other hosts; then
- * per_host says how many ranks each has (0: nothing is narrowed on the way). */
+/* An allreduce. Neither hosts: the canonical tree, the fold over the ranks. With hosts the layout tree: the
+ * fold over each host's ranks, then over hosts, in the order of their lowest ranks. Where hosts hold equal
+ * blocks of 2^k ranks in turn the two are one tree. Sums and averages of float16 and bfloat16 are narrowed
+ * once more where a host's part goes to other hosts. What does not bear that (sums of 8 bits, products of
+ * narrow floats, their averages over unequal hosts) has the canonical tree. */
 struct numbers_job {
     int type, op, ranks;
     enum numbers_kind kind;
     uint64_t seed;
-    int per_host;
+    int per_host;        /* so many ranks in turn share a host, or ... */
+    const uint8_t *host; /* [ranks] number of each rank's host, in order of lowest rank; NULL: see per_host */
 };
 /* Elements first .. first + count - 1 of what every rank must receive from an allreduce. */
 void numbers_expect(void *to, const struct numbers_job *job, size_t first, size_t count);

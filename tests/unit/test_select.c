@@ -49,7 +49,7 @@ static void be(int ranks, size_t stage, bool crowded)
 
 static void check(const struct rr_plan *plan, size_t count, size_t element)
 {
-    size_t segment = rr_segment_of(comm, plan, NULL, count, element, 0);
+    size_t segment = rr_segment_of(comm, plan, count, element, 0);
     size_t piece = rr_round_up(segment * element, 2 * RR_LINE) * plan->stage_parts;
 
     if (!segment) /* only what is far too long for small segments */

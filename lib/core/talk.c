@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Messages from one rank to another. They are no operations of a communicator: each moves by itself, in the order of
+ * the starts, beside whatever plans run. */
+#include "core/core.h"
+
+#include <string.h>
+
+static struct rr_transport *links_of(const struct rr_family *f)
+{
+    return f->links ? f->links->core : f->post;
+}
+
+/* With pool taken. */
+static int enqueue(ringred_comm *c, const struct rr_message *m, struct ringred_request **request)
+{
+    struct rr_family *f = c->family;
+    struct ringred_request *q = rr_request_take(c);
+    size_t each = rr_type_bytes(m->type);
+
+    if (!q)
+        return rr_comm_refuse(c, RINGRED_ELIMIT, "%d requests are in flight, the most there may be: wait "
+                              "for one first", RR_REQUESTS);
+    if (!c->request)
+        f->spare = q->next;
+    memset(&q->talk, 0, sizeof q->talk);
+    q->comm = c;
+    q->talks = m->sends ? RR_SENDS : RR_RECEIVES;
+    q->message = m->message;
+    q->talk.ask = (struct rr_ask){ .collective = RR_TALK, .type = (uint8_t)m->type, .root = m->tag, .count = m->count };
+    q->talk.element_bytes = each;
+    q->talk.most = m->sends ? 0 : m->count;
+    q->talk.move.bytes = (void *)(uintptr_t)m->buffer;
+    q->talk.move.channel = c->channel;
+    q->talk.move.way = m->peer;
+    q->talk.move.peer = m->peer < 0 || !c->member ? m->peer : c->member[m->peer];
+    q->talk.move.length = m->sends ? m->count * each : 0;
+    if (m->sends)
+        rr_talk_start_send(links_of(f), &q->talk);
+    q->after = NULL;
+    atomic_store_explicit(&q->state, RR_REQUEST_RUNNING, memory_order_relaxed);
+    atomic_fetch_add(&c->talking, 1);
+    *f->talk_comers_end = q;
+    f->talk_comers_end = &q->after;
+    atomic_store_explicit(&f->comers, 1, memory_order_release);
+    *request = q;
+    return 0;
+}
+
+int rr_talk_start(ringred_comm *c, const struct rr_message *m, ringred_request **request)
+{
+    int rc = rr_start_begin(c);
+
+    if (rc < 0)
+        return rc;
+    pthread_mutex_lock(&c->family->pool);
+    rc = enqueue(c, m, request);
+    pthread_mutex_unlock(&c->family->pool);
+    rr_start_end(c, rc == 0);
+    return rc;
+}
+
+int rr_talk_run(ringred_comm *c, const struct rr_message *m)
+{
+    ringred_request *q;
+
+    RR_TRY(rr_talk_start(c, m, &q));
+    return rr_request_wait_or_break(q, m->sends ? "send" : "recv");
+}
+
+/* ---- progress ---- */
+
+void rr_talks_come(struct rr_family *f)
+{
+    struct ringred_request **at = &f->talks;
+
+    if (!f->talk_comers)
+        return;
+    while (*at)
+        at = &(*at)->after;
+    *at = f->talk_comers;
+    f->talk_comers = NULL;
+    f->talk_comers_end = &f->talk_comers;
+}
+
+static void end(struct ringred_request *q)
+{
+    ringred_message *m = q->message;
+
+    if (m) {
+        m->source = q->talk.move.way;
+        m->tag = q->talk.ask.root;
+        m->count = q->talk.ask.count;
+    }
+    q->status = 0;
+    atomic_fetch_sub(&q->comm->talking, 1);
+    atomic_store_explicit(&q->state, RR_REQUEST_DONE, memory_order_release);
+}
+
+int rr_talks_progress(struct rr_family *f, const struct rr_waiter *w, bool *moved, bool *ended, ringred_error *why)
+{
+    struct rr_transport *links = links_of(f);
+
+    for (struct ringred_request **at = &f->talks; *at;) {
+        struct ringred_request *q = *at;
+        size_t done = q->talk.move.done;
+        int rc = q->talks == RR_SENDS ? rr_talk_send(links, &q->talk, why) : rr_talk_recv(links, &q->talk, why);
+        if (rc < 0)
+            return rc;
+        *moved = *moved || rc == 0 || done != q->talk.move.done;
+        if (rc) {
+            at = &q->after;
+            continue;
+        }
+        *at = q->after;
+        end(q);
+        if (q == w->until) {
+            *ended = true;
+            return 0;
+        }
+        if (w->stays)
+            rr_wake_waiters(f);
+    }
+    return 0;
+}
+
+int rr_talks_look(struct rr_family *f, ringred_error *why)
+{
+    for (const struct ringred_request *q = f->talks; q; q = q->after) {
+        ringred_comm *c = q->comm;
+        for (int r = 0; r < c->ranks && f->post; r++)
+            c->gone[r] |= f->gone[rr_engine_member(&c->engine, r)];
+        if (f->post)
+            rr_shared_left(c->engine.shared, c->gone);
+        RR_TRY(rr_talk_look(links_of(f), &q->talk, f->post ? c->gone : NULL, why));
+    }
+    return 0;
+}

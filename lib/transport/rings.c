@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A stream between two ranks that share memory: a ring for each direction, in the heap of whoever writes it, made
+ * when it first does. Where it is stands in the writer's page, so the reader finds it without being told. */
+#include "transport/rings.h"
+#include "transport/shared.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define RING_BYTES ((size_t)256 << 10)
+
+struct ring {
+    _Alignas(2 * RR_LINE) _Atomic uint64_t written; /* the writer's; bytes ever */
+    _Alignas(2 * RR_LINE) _Atomic uint64_t read;    /* the reader's */
+    _Alignas(2 * RR_LINE) unsigned char bytes[];
+};
+#define ROOM (RING_BYTES - sizeof(struct ring))
+
+struct rr_rings {
+    struct rr_shared *shared;
+    int peer;
+    struct ring *out, *in;      /* NULL: not made yet */
+};
+
+struct rr_rings *rr_rings_new(struct rr_shared *shared, int peer)
+{
+    struct rr_rings *r = rr_alloc(1, sizeof *r);
+
+    if (r)
+        *r = (struct rr_rings){ .shared = shared, .peer = peer };
+    return r;
+}
+
+void rr_rings_free(struct rr_rings *r)
+{
+    if (r && r->out)
+        rr_heap_leave(r->out); /* the peer may read what is in it yet */
+    rr_free(r);
+}
+
+static _Atomic uint64_t *where(const struct rr_rings *r, int writer, int reader)
+{
+    return rr_page_rings(r->shared->mate[writer].page, ((const struct rr_shm *)r->shared)->ranks) + reader;
+}
+
+static bool make(struct rr_rings *r)
+{
+    struct rr_shared *s = r->shared;
+    ringred_error why;
+    void *memory;
+
+    if (!s->windows || rr_heap_alloc(s, RING_BYTES, &memory, &why) < 0)
+        return false;
+    memset(memory, 0, sizeof *r->out); /* what a heap gives out again has old bytes in it if it was left, not freed */
+    r->out = memory;
+    atomic_store_explicit(where(r, s->me, r->peer), (uint64_t)((char *)memory - s->mate[s->me].heap) + 1,
+                          memory_order_release);
+    return true;
+}
+
+/* Copies into the ring at a place that goes round. */
+static void put(struct ring *ring, uint64_t at, const unsigned char *from, size_t bytes)
+{
+    size_t begin = at % ROOM, first = bytes < ROOM - begin ? bytes : ROOM - begin;
+
+    memcpy(ring->bytes + begin, from, first);
+    memcpy(ring->bytes, from + first, bytes - first);
+}
+
+ssize_t rr_rings_put(struct rr_rings *r, const struct iovec *part, size_t parts)
+{
+    size_t sum = 0;
+
+    if (RR_UNLIKELY(!r->out) && !make(r)) {
+        errno = ENOMEM;
+        return -1;
+    }
+    uint64_t at = atomic_load_explicit(&r->out->written, memory_order_relaxed);
+    size_t room = ROOM - (size_t)(at - atomic_load_explicit(&r->out->read, memory_order_acquire));
+    for (size_t i = 0; i < parts && sum < room; i++) {
+        size_t bytes = part[i].iov_len < room - sum ? part[i].iov_len : room - sum;
+        if (bytes)
+            put(r->out, at + sum, part[i].iov_base, bytes);
+        sum += bytes;
+    }
+    if (sum == 0) {
+        errno = EAGAIN;
+        return -1;
+    }
+    atomic_store_explicit(&r->out->written, at + sum, memory_order_release);
+    rr_shared_published(r->shared);
+    return (ssize_t)sum;
+}
+
+static bool find(struct rr_rings *r)
+{
+    struct rr_shared *s = r->shared;
+    uint64_t at = atomic_load_explicit(where(r, r->peer, s->me), memory_order_acquire);
+
+    if (at == 0 || !s->mate[r->peer].heap || at > s->heap_bytes - RING_BYTES)
+        return false;
+    r->in = (struct ring *)(void *)(s->mate[r->peer].heap + at - 1);
+    return s->touch(s, r->peer, at - 1, RING_BYTES) == 0;
+}
+
+ssize_t rr_rings_get(struct rr_rings *r, void *to, size_t most)
+{
+    errno = EAGAIN;
+    if (RR_UNLIKELY(!r->in) && !find(r))
+        return -1;
+    uint64_t at = atomic_load_explicit(&r->in->read, memory_order_relaxed);
+    uint64_t there = atomic_load_explicit(&r->in->written, memory_order_acquire) - at;
+    size_t bytes = there < most ? (size_t)there : most, begin = at % ROOM;
+    if (bytes == 0 || there > ROOM) /* more than there is room for: a mate that went mad; nothing more is read */
+        return -1;
+    size_t first = bytes < ROOM - begin ? bytes : ROOM - begin;
+    memcpy(to, r->in->bytes + begin, first);
+    memcpy((char *)to + first, r->in->bytes, bytes - first);
+    atomic_store_explicit(&r->in->read, at + bytes, memory_order_release);
+    rr_shared_published(r->shared); /* the writer may sleep for room */
+    return (ssize_t)bytes;
+}
