@@ -144,7 +144,9 @@ int bench_simulate(int argc, char **argv);
 /* tune.c: one more command; all of the program's arguments. */
 int bench_tune(int argc, char **argv);
 
-/* main.c: makes the communicator that the options ask for; choose NULL: none. False after saying
+/* main.c: what the library says of a call that failed; false. */
+bool bench_say_failure(const struct bench_rank *r, int rc);
+/* Makes the communicator that the options ask for; choose NULL: none. False after saying
  * why not. */
 bool bench_open(const struct bench_options *o, ringred_choose_fn choose, void *context,
                 ringred_comm **comm);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool say_failure(const struct bench_rank *r, int rc)
+bool bench_say_failure(const struct bench_rank *r, int rc)
 {
     ringred_error why;
 
@@ -65,7 +65,7 @@ static bool measure_place(const struct bench_rank *r, struct bench_point *p, boo
     if (fine) {
         int rc = bench_measure(r, p, result);
 
-        fine = rc >= 0 || say_failure(r, rc);
+        fine = rc >= 0 || bench_say_failure(r, rc);
     }
     for (int k = 0; k < opened; k++)
         close_buffers(r, &others[k]);
@@ -166,7 +166,7 @@ static bool open_others(struct bench_rank *r)
         int rc = ringred_comm_split(r->comm, 0, 0, &r->others[k]);
 
         if (rc < 0)
-            return say_failure(r, rc);
+            return bench_say_failure(r, rc);
     }
     return true;
 }

@@ -254,7 +254,7 @@ static double best_of(const struct tuning *t)
     double best = 0;
 
     for (int i = 0; i < t->way_count; i++)
-        if (!best || t->ways[i].median < best)
+        if (i == 0 || t->ways[i].median < best)
             best = t->ways[i].median;
     return best;
 }
@@ -377,7 +377,7 @@ static bool tune_point(struct tuning *t, const struct bench_row *row, size_t byt
     bench_memory_free(&t->rank, p.send);
     bench_memory_free(&t->rank, p.recv);
     if (rc < 0)
-        return bench_complain("rank %d: %s", t->rank.rank, ringred_status_text(rc));
+        return bench_say_failure(&t->rank, rc);
     snprintf(t->usual, sizeof t->usual, "%s", at->best.name);
     judge(t, at);
     t->point_count++;

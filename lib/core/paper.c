@@ -47,20 +47,21 @@ static void settle(struct paper *p, const struct rr_question *q, const struct rr
     int nodes = (int)q->value[RR_SIM_NODES], per_host = (int)q->value[RR_SIM_PER_HOST];
     int cpus = (int)q->value[RR_SIM_CPUS], all = (int)q->value[RR_SIM_ALL_CPUS];
     ringred_comm *c = &p->comm;
-    bool apart = false;
+    bool apart = false, pretended = false;
     size_t stage = 0;
 
     if (settings) {
         p->family.settings = *settings;
         apart = strcmp(rr_setting_text(settings, RR_SET_TRANSPORT), "tcp") == 0;
         stage = (size_t)rr_setting(settings, RR_SET_STAGE);
+        pretended = rr_setting(settings, RR_SET_RANKS_PER_HOST) > 0;
     }
     make_hosts(p, per_host, apart);
     p->shared.stage_bytes = rr_stage_bytes(stage, per_host);
     c->engine.shared = !apart && c->layout.hosts < c->ranks ? &p->shared : NULL;
     c->all_local = c->engine.shared && c->layout.hosts == 1;
     c->engine.scratch_bytes = RR_SCRATCH_BYTES;
-    p->family.wired = nodes > 1 && !all;
+    p->family.wired = nodes > 1 && !pretended;
     p->family.crowded_any = (cpus > 0 && per_host > cpus) || (all > 0 && c->ranks > all);
 }
 

@@ -131,6 +131,41 @@ static void test_functions_change_no_bit(void **state)
         ranks_fork(cases[i].setup.ranks, campaign_run, (void *)(uintptr_t)&cases[i]);
 }
 
+/* The root of a star wants scratch that the others do not: all must come to the segment that suits it. */
+static void one_long_call(struct rank *me)
+{
+    const struct coll_setup *setup = me->argument;
+    ringred_comm *comm = coll_open(me, setup);
+    struct numbers_random mine = { seed + 2000 + (uint64_t)me->rank };
+    struct coll_call c = { .exact = true, .count = (size_t)3 << 20 };
+    struct coll_memory m;
+
+    coll_memory_open(&m, comm, c.count * 4);
+    c.job.type = RINGRED_FLOAT32;
+    c.job.op = RINGRED_SUM;
+    c.job.ranks = me->size;
+    c.job.seed = seed;
+    coll_prepare(&c, &m, me, &mine);
+    coll_must(comm, ringred_allreduce(comm, c.send, c.recv, c.count, c.job.type, c.job.op), c.text);
+    coll_check_allreduce(&c, me);
+    coll_must(comm, ringred_reduce(comm, c.send, c.recv, c.count, c.job.type, c.job.op, 1), "a long reduce");
+    coll_close(comm);
+    coll_memory_close(&m);
+}
+
+static void test_ranks_agree_on_a_segment_that_only_some_have_room_for(void **state)
+{
+    static const struct coll_setup setups[] = {
+        { 4, { "transport=tcp", "algorithm=star,reduce", "segment=4M" } },
+        { 3, { "transport=tcp", "algorithm=doubling,reduce", "segment=2M" } },
+        { 5, { "transport=tcp", "algorithm=star,reduce" } },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof setups / sizeof *setups; i++)
+        ranks_fork(setups[i].ranks, one_long_call, (void *)(uintptr_t)&setups[i]);
+}
+
 /* ---- what differs between ranks ---- */
 
 static void other_table(struct rank *me)
@@ -271,6 +306,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tables_change_no_bit),
         cmocka_unit_test(test_functions_change_no_bit),
+        cmocka_unit_test(test_ranks_agree_on_a_segment_that_only_some_have_room_for),
         cmocka_unit_test(test_ranks_with_other_tables_are_refused),
         cmocka_unit_test(test_functions_that_answer_differently_are_found),
         cmocka_unit_test(test_an_answer_that_makes_no_sense_is_refused_and_changes_nothing),

@@ -5,7 +5,8 @@
 
 Measures every way of running collectives (ringred-bench tune) for some layouts of this machine, and then asks
 ringred_explain what it would have predicted to be the fastest. The regret of a choice is how much longer it
-took than the fastest way. Wants a quiet machine. Last line: the mean regrets; exit 0 where the limits' is not larger.
+took than the fastest way; means are geometric, of the times. Wants a quiet machine. Last line: the mean regrets;
+exit 0 where the limits' is not larger.
 """
 import ctypes
 import json
@@ -41,6 +42,10 @@ def regret(ways, name, segment=0):
     return near["us"] / min(w["us"] for w in ways) - 1
 
 
+def mean(regrets):
+    return 100 * (math.exp(sum(math.log1p(r) for r in regrets) / max(1, len(regrets))) - 1)
+
+
 def main():
     build, seconds = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "30"
     library = ctypes.CDLL(build + "/lib/libringred.so.0")
@@ -64,12 +69,11 @@ def main():
                 here[0].append(regret(p["ways"], p["usual"]))
                 here[1].append(by_model)
         print("%d x %d ranks, %d points: regret of the limits %.0f %%, of the predictions %.0f %%"
-              % (nodes, per_host, len(here[0]), *(100 * sum(h) / max(1, len(h)) for h in here)))
+              % (nodes, per_host, len(here[0]), mean(here[0]), mean(here[1])))
         limits += here[0]
         model += here[1]
-    mean = [100 * sum(x) / len(x) for x in (limits, model)]
-    print("%d points: mean regret of the limits %.0f %%, of the predictions %.0f %%" % (len(limits), *mean))
-    return 0 if mean[0] <= mean[1] else 1
+    print("%d points: mean regret of the limits %.0f %%, of the predictions %.0f %%" % (len(limits), mean(limits), mean(model)))
+    return 0 if mean(limits) <= mean(model) else 1
 
 
 if __name__ == "__main__":
