@@ -73,6 +73,8 @@ static bool adds(const struct rr_call *call)
 /* May an allreduce go through sums of parts of the ranks, in the type of its elements? */
 static bool takes_partial_sums(const ringred_comm *c, const struct rr_call *call, enum rr_algo algo)
 {
+    if (call->user) /* which need not be commutative */
+        return rr_algo_table[algo].tree;
     if (!rr_is_narrow(call->type) || !adds(call))
         return true;
     if (algo == RR_ALGO_DOUBLING || algo == RR_ALGO_RING || algo == RR_ALGO_RING_REDUCE_SCATTER)
@@ -293,6 +295,8 @@ static size_t preferred_segment(const ringred_comm *c, const struct rr_plan *pla
 size_t rr_segment_of(const ringred_comm *c, const struct rr_plan *plan, size_t count, size_t element_bytes)
 {
     size_t whole = count * element_bytes, bytes = preferred_segment(c, plan, whole);
+    size_t one = rr_round_up(element_bytes, 2 * RR_LINE);
+    bytes = bytes > one ? bytes : one;
     size_t least = whole >> (RR_SEGMENT_BITS - 1); /* a counter has RR_SEGMENT_BITS for segments */
 
     if (plan->shared) {
@@ -308,10 +312,12 @@ size_t rr_segment_of(const ringred_comm *c, const struct rr_plan *plan, size_t c
     }
     bytes = bytes > least ? bytes : least;
     size_t segment = bytes / (RR_LINE * 2) * (RR_LINE * 2) / element_bytes;
-    while (rr_program_scratch(plan, count, element_bytes, segment) > c->engine.scratch_bytes &&
-           segment > RR_LINE)
+    size_t fewest = element_bytes <= 16 ? RR_LINE : 1; /* larger ones are the caller's */
+    while (segment && rr_program_scratch(plan, count, element_bytes, segment) > c->engine.scratch_bytes &&
+           segment > fewest)
         segment /= 2;
-    return segment;
+    bool fits = segment && rr_program_scratch(plan, count, element_bytes, segment) <= c->engine.scratch_bytes;
+    return fits || element_bytes <= 16 ? segment : 0;
 }
 
 enum rr_lane rr_choose_lane(const ringred_comm *c, size_t bytes)
