@@ -172,6 +172,24 @@ RINGRED_API int32_t ringred_alloc(ringred_comm *comm, size_t bytes, void **memor
 /* NULL is fine; EINVAL if it is not ours; EFORKED in a fork of the process that it belongs to. */
 RINGRED_API int32_t ringred_free(void *memory);
 
+/* ---- operators of the caller's ---- */
+
+/* result[i] = left[i] (operator) right[i] for count whole elements, one behind the other at any address. left holds what
+ * comes from lower ranks; result may be left or right itself, and else overlaps neither. It must be associative, need
+ * not be commutative, must give the same bits on every rank for the same bits, and may call nothing of this library. It
+ * runs inside calls of any thread, or on the progress thread, also for elements that are another rank's. */
+typedef void (*ringred_op_fn)(void *context, const void *left, const void *right, void *result, size_t count);
+
+/* Makes an operator over elements of element_bytes (1 to 1,048,576) bytes each. Collective over comm, and blocks: all
+ * ranks make the same operators in the same order, each with its own function and context. *op is the same number on
+ * all ranks; it is known to comm alone, lives as long, and goes with type RINGRED_BYTES, whose count then is of such
+ * elements, in allreduce, reduce, reduce_scatter and reduce_scatterv. Partial results are joined along the tree of all
+ * sums (docs/ARCHITECTURE.md), in the order of ranks, under every setting. Elements so large that no piece of a stage
+ * has room for one are refused by those calls with ELIMIT. EINVAL (also if element_bytes differs between ranks), ELIMIT
+ * (more than 64), ENOMEM: nothing is changed, on all ranks that came so far; and as collectives. */
+RINGRED_API int32_t ringred_op_create(ringred_comm *comm, ringred_op_fn fn, void *context, size_t element_bytes,
+                                      int32_t *op);
+
 /* ---- collectives ----
  * All ranks must make the same calls in the same order, with the same count, type, operator and
  * root; disagreement is reported on every rank as EMISMATCH. count is the elements of one part: of the

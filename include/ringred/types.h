@@ -24,7 +24,7 @@
 #define RINGRED_BOOL ((int32_t)15)         /* one byte; any value but 0 is true, results are 0 or 1 */
 #define RINGRED_COMPLEX64 ((int32_t)16)    /* two float32: real, imaginary */
 #define RINGRED_COMPLEX128 ((int32_t)17)   /* two float64 */
-#define RINGRED_BYTES ((int32_t)18)        /* opaque bytes: moved, never reduced */
+#define RINGRED_BYTES ((int32_t)18)        /* opaque bytes: moved; reduced by operators of the caller's alone */
 
 /* Operators of reductions. Which type takes which, and what NaN, signed zeros, infinities, denormals
  * and overflow become, stands in docs/NUMBERS.md; other pairs are refused with EINVAL. */

@@ -9,11 +9,30 @@ struct buffer {
     size_t bytes;
 };
 
-static int check_type(ringred_comm *c, const struct rr_call *call)
+static int check_user(ringred_comm *c, struct rr_call *call)
+{
+    const char *name = rr_collective_name(call->what);
+
+    call->user = rr_comm_op(c, call->op);
+    if (!call->user)
+        return rr_comm_refuse(c, RINGRED_EINVAL, "%s: %d is no operator of this communicator (ringred_op_create)", name,
+                              call->op);
+    if (call->type != RINGRED_BYTES)
+        return rr_comm_refuse(c, RINGRED_EINVAL, "%s: operators of the caller's take elements of type bytes (%d), not %d",
+                              name, RINGRED_BYTES, call->type);
+    if (call->count > (SIZE_MAX >> 1) / call->user->element_bytes / (size_t)c->ranks)
+        return rr_comm_refuse(c, RINGRED_EINVAL, "%s: %zu elements of %zu bytes are more than memory", name, call->count,
+                              call->user->element_bytes);
+    return 0;
+}
+
+static int check_type(ringred_comm *c, struct rr_call *call)
 {
     const char *name = rr_collective_name(call->what);
     size_t bytes = rr_type_bytes(call->type);
 
+    if (RR_UNLIKELY(rr_is_reduction(call->what) && call->op >= RR_USER_OP))
+        return check_user(c, call);
     if (RR_UNLIKELY(rr_is_reduction(call->what) && (call->op < RINGRED_SUM || call->op > RINGRED_LXOR)))
         return rr_comm_refuse(c, RINGRED_EINVAL, "%s: %d is not an operator (types.h; sum is %d, avg is %d)",
                               name, call->op, RINGRED_SUM, RINGRED_AVG);
@@ -44,7 +63,7 @@ static int check_root(ringred_comm *c, const struct rr_call *call)
 static int check_overlap(ringred_comm *c, const struct rr_call *call, struct rr_shape shape,
                          const struct buffer *in, const struct buffer *out)
 {
-    size_t part = call->count * rr_type_bytes(call->type), own = (size_t)c->rank * part;
+    size_t part = call->count * rr_call_element_bytes(call), own = (size_t)c->rank * part;
     uintptr_t due = shape.in == shape.out ? in->at : shape.in < shape.out ? out->at + own : in->at + own;
 
     if (RR_LIKELY(in->at >= out->at + out->bytes || out->at >= in->at + in->bytes))
@@ -72,7 +91,7 @@ static int check(ringred_comm *c, struct rr_call *call)
         call->in = NULL;
     if (!shape.out)
         call->out = NULL;
-    size_t part = call->count * rr_type_bytes(call->type);
+    size_t part = call->count * rr_call_element_bytes(call);
     struct buffer in = { "send", (uintptr_t)call->in, part * (size_t)shape.in };
     struct buffer out = { "recv", (uintptr_t)call->out, part * (size_t)shape.out };
     if (RR_UNLIKELY((in.bytes && !in.at) || (out.bytes && !out.at)))
@@ -208,7 +227,7 @@ static bool fits(ringred_comm *c, size_t count, size_t at, size_t bytes)
 static int check_parts(ringred_comm *c, const struct rr_call *call, const size_t *count, const size_t *at,
                        bool output, size_t *end)
 {
-    size_t bytes = rr_type_bytes(call->type), sum = 0;
+    size_t bytes = rr_call_element_bytes(call), sum = 0;
 
     *end = 0;
     for (int r = 0; count && r < c->ranks; r++) {
@@ -269,7 +288,7 @@ static int check_ragged_overlap(ringred_comm *c, const struct rr_call *call, siz
     const struct rr_ragged *g = call->ragged;
     struct buffer all_in = { "", (uintptr_t)call->in, in_bytes }, all_out = { "", (uintptr_t)call->out, out_bytes };
     struct side in = { all_in.at, g->in_count, g->in_at, g->own_in, 0 };
-    size_t bytes = rr_type_bytes(call->type);
+    size_t bytes = rr_call_element_bytes(call);
 
     if (RR_LIKELY(!touch(&all_in, &all_out)))
         return 0;
@@ -316,7 +335,7 @@ static int check_ragged(ringred_comm *c, struct rr_call *call, struct rr_ragged 
     call->ragged = g;
     RR_TRY(check_parts(c, call, g->in_count, g->in_at, false, &in_end));
     RR_TRY(check_parts(c, call, g->out_count, g->out_at, true, &out_end));
-    bytes = rr_type_bytes(call->type);
+    bytes = rr_call_element_bytes(call);
     if (!fits(c, g->own_in, 0, bytes) || !fits(c, g->own_out, 0, bytes))
         return rr_comm_refuse(c, RINGRED_EINVAL, "%sv: %zu elements of %zu bytes are more than memory",
                               rr_collective_name(call->what), g->own_in > g->own_out ? g->own_in : g->own_out,

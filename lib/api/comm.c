@@ -99,6 +99,18 @@ int32_t ringred_comm_group(ringred_comm *comm, const int32_t *ranks, int32_t cou
     return make_part(comm, &mine, part);
 }
 
+int32_t ringred_op_create(ringred_comm *comm, ringred_op_fn fn, void *context, size_t element_bytes, int32_t *op)
+{
+    if (!comm)
+        return RINGRED_EINVAL;
+    if (!fn || !op)
+        return rr_comm_refuse(comm, RINGRED_EINVAL, "op_create: %s is NULL", fn ? "op" : "fn");
+    if (!element_bytes || element_bytes > RR_USER_BYTES_MOST)
+        return rr_comm_refuse(comm, RINGRED_EINVAL, "op_create: element_bytes is %zu; give 1 to %zu", element_bytes,
+                              RR_USER_BYTES_MOST);
+    return rr_op_create(comm, fn, context, element_bytes, op);
+}
+
 int32_t ringred_comm_destroy(ringred_comm *comm)
 {
     return comm ? rr_comm_close(comm) : RINGRED_OK;

@@ -169,6 +169,8 @@ struct ringred_comm {
     int64_t probe_ns;           /* when the run at the head asks the peers what they do; 0: not waited yet */
 
     ringred_error refused;      /* the latest call that was refused */
+    struct rr_user_op **op;     /* [ops] the caller's operators (op.c) */
+    int ops;
 };
 
 /* Something that only the owner of progress may do. */
@@ -204,7 +206,16 @@ struct rr_call {
     int type, op, root;
     const struct rr_ragged *ragged; /* NULL: all parts are alike. Displacements NULL: one behind the other */
     const struct rr_vectors *vectors; /* NULL: one. Else a list of them; in, out, count and type say nothing */
+    const struct rr_user_op *user; /* op is one of the caller's; NULL: it is not */
 };
+
+/* ---- operators of the caller's (op.c) ---- */
+int rr_op_create(ringred_comm *comm, ringred_op_fn fn, void *context, size_t element_bytes, int32_t *op);
+void rr_ops_free(ringred_comm *comm);
+static inline const struct rr_user_op *rr_comm_op(const ringred_comm *c, int op) /* NULL: none of these */
+{
+    return op >= RR_USER_OP && op < RR_USER_OP + c->ops ? c->op[op - RR_USER_OP] : NULL;
+}
 
 /* ---- many vectors in one request (list.c): runs in turn, each of a large vector or of a bucket of small ones ---- */
 #define RR_LIST_MOST ((size_t)1 << 20)
@@ -286,6 +297,8 @@ void rr_areas_free(struct rr_family *family);
 
 static inline size_t rr_call_element_bytes(const struct rr_call *call)
 {
+    if (RR_UNLIKELY(call->user != NULL))
+        return call->user->element_bytes;
     return call->what == RR_BARRIER ? 1 : rr_type_bytes(call->type);
 }
 

@@ -403,6 +403,7 @@ static void first_free(ringred_comm *c)
 {
     for (int i = 0; c->request && i < RR_REQUESTS; i++)
         free_kept(&c->request[i]);
+    rr_ops_free(c);
     rr_trace_close(&c->engine);
     rr_plans_free(c->plans);
     rr_free(c->request);

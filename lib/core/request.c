@@ -98,7 +98,8 @@ static void bind_buffers(ringred_comm *c, const struct rr_call *call, struct rr_
     r->in_place = call->in == call->out;
     r->divisor = reduces && average ? (uint32_t)c->ranks : 1;
     r->means = reduces && average && rr_is_narrow(call->type);
-    r->reduce = reduces ? rr_reduce_kernel(call->type, r->op) : NULL;
+    r->user = reduces ? call->user : NULL;
+    r->reduce = !reduces ? NULL : r->user ? rr_reduce_user : rr_reduce_kernel(call->type, r->op);
     r->meeting = false;
 }
 
@@ -365,8 +366,8 @@ static int take_plan(ringred_comm *c, const struct rr_call *call, const struct r
     r->segment = rr_choose_segment(choice, c, call, x->segment);
     return r->segment ? 0
                       : rr_fail(why, RINGRED_ELIMIT, -1, 0,
-                                "%s of %zu elements needs a larger stage than %zu bytes (setting stage)",
-                                rr_collective_name(call->what), call->count, c->engine.shared->stage_bytes);
+                                "%s of %zu elements of %zu bytes needs more room than there is (setting stage)",
+                                rr_collective_name(call->what), call->count, rr_call_element_bytes(call));
 }
 
 static const size_t *copy_counts(const size_t *from, size_t *to, int n)

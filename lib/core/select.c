@@ -96,6 +96,8 @@ bool rr_takes_partial_sums(const ringred_comm *c, const struct rr_call *call, en
 {
     if (!rr_is_reduction(call->what))
         return true;
+    if (call->user) /* which need not be commutative */
+        return rr_algo_table[algo].tree && (c->even || !rr_algo_spans_hosts(algo));
     if (rr_algo_spans_hosts(algo))
         return may_sum_hosts(c, call);
     if (algo == RR_ALGO_DOUBLING || algo == RR_ALGO_RING || algo == RR_ALGO_RING_REDUCE_SCATTER)
@@ -357,6 +359,8 @@ static size_t preferred_segment(const ringred_comm *c, const struct rr_plan *pla
 size_t rr_segment_of(const ringred_comm *c, const struct rr_plan *plan, size_t count, size_t element_bytes, size_t wish)
 {
     size_t whole = count * element_bytes, bytes = wish ? wish : preferred_segment(c, plan, whole);
+    size_t one = rr_round_up(element_bytes, 2 * RR_LINE);
+    bytes = bytes > one ? bytes : one;
     size_t least = whole >> (RR_SEGMENT_BITS - 1); /* a counter has RR_SEGMENT_BITS for segments */
 
     if (plan->shared) {
@@ -372,10 +376,12 @@ size_t rr_segment_of(const ringred_comm *c, const struct rr_plan *plan, size_t c
     }
     bytes = bytes > least ? bytes : least;
     size_t segment = bytes / (RR_LINE * 2) * (RR_LINE * 2) / element_bytes;
-    while (rr_program_scratch(plan, count, element_bytes, segment) > c->engine.scratch_bytes &&
-           segment > RR_LINE)
+    size_t fewest = element_bytes <= 16 ? RR_LINE : 1; /* larger ones are the caller's */
+    while (segment && rr_program_scratch(plan, count, element_bytes, segment) > c->engine.scratch_bytes &&
+           segment > fewest)
         segment /= 2;
-    return segment;
+    bool fits = segment && rr_program_scratch(plan, count, element_bytes, segment) <= c->engine.scratch_bytes;
+    return fits || element_bytes <= 16 ? segment : 0;
 }
 
 enum rr_lane rr_choose_lane(const ringred_comm *c, size_t bytes)

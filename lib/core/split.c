@@ -69,6 +69,7 @@ static void part_free(ringred_comm *c)
 {
     if (!c)
         return;
+    rr_ops_free(c);
     rr_free(c->member);
     rr_free(c->host);
     rr_free(c->gone);

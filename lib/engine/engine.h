@@ -74,6 +74,7 @@ struct rr_run {
     bool means;                            /* an average of a narrow type: see RR_PARTIAL */
     uint32_t divisor;                      /* of an average, else 1 */
     rr_reduce_fn reduce;
+    const struct rr_user_op *user;         /* an operator of the caller's; NULL: none */
     uint64_t base;                         /* the counters' value before the first segment */
     uint32_t turn;                         /* which of the pages' two lines for arrivals is this run's */
     uint32_t hash;

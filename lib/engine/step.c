@@ -98,7 +98,7 @@ static void run_reduce(const struct rr_engine *e, const struct rr_run *r, const 
     const void *source[RR_REDUCE_SOURCES];
     void *destination[RR_REDUCE_SOURCES + 1]; /* everybody's output and my stage */
     struct rr_reduce job = {
-        .type = r->type, .op = r->op, .divisor = divisor_of(r, step)
+        .type = r->type, .op = r->op, .divisor = divisor_of(r, step), .user = r->user
     };
 
     job.count = extent.bytes / r->element_bytes;

@@ -25,6 +25,19 @@
 #define RR_TYPES (RINGRED_BYTES + 1)
 #define RR_OPS (RINGRED_LXOR - RINGRED_SUM + 1)
 
+/* An operator of the caller's, numbered from RR_USER_OP. One thread at a time uses it. */
+#define RR_USER_OP (256 + 64)
+#define RR_USER_OPS 64
+#define RR_USER_BYTES_MOST ((size_t)1 << 20)
+struct rr_user_op {
+    ringred_op_fn fn;
+    void *context;
+    size_t element_bytes;
+    size_t piece;              /* elements that are folded at once */
+    char *room;                /* for partial results: RR_USER_LEVELS pieces */
+};
+#define RR_USER_LEVELS 10      /* of the tree over RR_REDUCE_SOURCES, and one for a pair */
+
 /* Zero in what comes after divisor, but for count: none of it. */
 struct rr_reduce {
     int type, op;              /* those that the kernel was asked for; AVG is SUM with a divisor */
@@ -38,6 +51,7 @@ struct rr_reduce {
      * once, when the caller has hardly written them. */
     const float *weight;       /* a factor for each source */
     double scale;              /* rounded to the type of the accumulator (float32 or float64) */
+    const struct rr_user_op *user; /* rr_reduce_user's, whose elements these are; type and op say nothing */
 };
 
 typedef void (*rr_reduce_fn)(const struct rr_reduce *r, void *const *destination, const void *const *source);
@@ -46,6 +60,7 @@ typedef void (*rr_reduce_fn)(const struct rr_reduce *r, void *const *destination
  * the caller's rounding and flush modes (MXCSR, FPCR), sets them aside and puts them back. */
 rr_reduce_fn rr_reduce_kernel(int type, int op);
 rr_reduce_fn rr_reduce_reference(int type, int op); /* ref.c */
+void rr_reduce_user(const struct rr_reduce *r, void *const *destination, const void *const *source); /* user.c */
 const char *rr_reduce_name(void);                   /* "avx512", "avx2", "neon", "c" */
 /* Kernels by name, for tests and for the setting; NULL where this machine cannot run it. */
 rr_reduce_fn rr_reduce_named(const char *name, int type, int op);

@@ -25,7 +25,9 @@ void rr_ask_print(const struct rr_ask *ask, struct rr_text *t)
                 ragged                          ? "v"
                 : ask->collective & RR_LISTED ? "_list"
                                               : "");
-    if (op)
+    if (op >= RR_USER_OP)
+        rr_text_add(t, " (the caller's operator %d)", op);
+    else if (op)
         rr_text_add(t, " (%s)", rr_op_name(op));
     if (ask->collective & RR_LISTED)
         rr_text_add(t, " of a list of %u vectors (%08x)", (unsigned)(ask->count >> 32), (unsigned)ask->count);
