@@ -166,7 +166,7 @@ RR_BUILDER(rr_build_reduce_twoshot)
         rr_after(b, on, sum, 0);
         rr_after(b, sum, on, W);
     }
-    rr_pad_temps(b, mine, me == root ? n - 1 : n, n > 1 ? n : 0);
+    rr_pad_temps(b, mine, me == root ? n - 1 : n, n > 1 ? n : 0); /* a rank alone has no scratch */
     return rr_plan_finish(b, plan);
 }
 

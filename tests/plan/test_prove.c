@@ -112,7 +112,7 @@ static void for_layouts(enum rr_algo algo, int n, int roots, prover run)
 {
     static const int each[] = { 1, 2, 4, 8, 16, 32, 3, 5 };
     int fewer = roots < 3 ? roots : 3;
-    bool odd = n <= 20 || n % 7 == 0;
+    bool odd = n <= 16 || n % 11 == 0;
     struct layout l;
 
     layout_make(&l, n, n);
