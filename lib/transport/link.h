@@ -19,6 +19,7 @@ struct rr_link {
     int system;                 /* LINK_DEAD: errno, 0 for an end of stream */
 
     bool out_shared, in_shared; /* this direction carries, or has carried, other channels than the first: mux.c */
+    bool muxed;                 /* somebody has looked for them here: what comes is sorted from now on */
 
     /* out: the message under way, then the tail */
     const struct rr_move *sending;

@@ -190,7 +190,7 @@ static int take_header(struct rr_tcp *t, struct rr_move *m, ringred_error *why)
             return rc < 0 ? rr_link_lost(t, m->peer, system, why) : rc;
     }
     rc = rr_link_next_header(t, m->peer, &f, why);
-    if (RR_UNLIKELY(l->in_shared) && rc >= 0)
+    if (RR_UNLIKELY(l->muxed) && rc >= 0)
         return rr_mux_recv(t, m, why); /* the peer has said so just now */
     if (rc)
         return rc;
@@ -297,7 +297,7 @@ int rr_link_recv(struct rr_transport *base, struct rr_move *m, ringred_error *wh
     struct rr_link *l = &t->link[m->peer];
     int system = 0, rc = 0;
 
-    if (RR_UNLIKELY((l->in_shared || m->channel || m->posted || m->begun || l->kept) && !l->receiving))
+    if (RR_UNLIKELY((l->muxed || m->channel) && !l->receiving))
         return rr_mux_recv(t, m, why);
     if (RR_UNLIKELY(l->state == LINK_DEAD || rr_link_has_left(l)))
         return rr_link_lost(t, m->peer, l->system, why);

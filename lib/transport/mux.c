@@ -156,7 +156,7 @@ void rr_mux_shared(struct rr_tcp *t, int peer)
 {
     struct rr_link *l = &t->link[peer];
 
-    l->in_shared = true;
+    l->in_shared = l->muxed = true;
     for (struct rr_move *m = l->posted; m; m = m->next) /* there is one on the first channel at most */
         if (!m->counted)
             want(t, m);
@@ -346,6 +346,8 @@ int rr_mux_pump(struct rr_tcp *t, int peer, ringred_error *why)
 {
     struct rr_link *l = &t->link[peer];
     bool open = l->receiving != NULL; /* in plan order: its own receive goes on with it */
+
+    l->muxed = true;
 
     if (l->hoping)
         post(l, l->hoping);

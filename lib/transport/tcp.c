@@ -81,7 +81,7 @@ static int tcp_check(struct rr_transport *base, uint8_t *gone, ringred_error *wh
         if (l->state == LINK_UP && !l->sending)
             (void)rr_link_flush_tail(l);
         if (l->state == LINK_UP) {
-            bool mux = (l->in_shared || l->kept || l->posted) && !l->receiving && !rr_link_send_errno(l);
+            bool mux = l->muxed && !l->receiving && !rr_link_send_errno(l);
             int rc = mux ? rr_mux_pump(t, peer, &seen) : check_alone(t, peer, &seen);
             if (rc < 0 && l->state == LINK_UP) {
                 *why = seen;

@@ -236,6 +236,37 @@ static void test_probes_leave_room_for_the_last_word(void **state)
     assert_non_null(memmem(all, n, "the last word", 13));
 }
 
+/* A message of the first channel, in plan order, comes in part while only another channel is listened to. */
+static void test_what_is_set_aside_for_another_channel_is_found(void **state)
+{
+    static const size_t sizes[] = { 0, 100, 5000, 40000, 100000 };
+    static const int16_t member[2] = { 0, 1 };
+
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (size_t cut = 0; cut <= sizes[i] + RR_FRAME_BYTES; cut += sizes[i] / 3 + 20) {
+            struct rr_channel *part;
+            unsigned char other[10];
+            ringred_error why = { 0 };
+            close_link(state);
+            assert_int_equal(open_link(state), 0);
+            assert_int_equal(rr_channel_new(links, 2, member, &part, &why), 0);
+            rr_channel_route(part, 1, 1);
+            links->ops->begin(links, part, &mine);
+            struct rr_move m = { .peer = 1, .way = 1, .bytes = got, .length = sizes[i], .ask = &mine };
+            struct rr_move n = { .peer = 1, .way = 1, .channel = part, .bytes = other, .length = 10, .ask = &mine };
+            size_t at = put(0, RR_FRAME_DATA, &mine, want, sizes[i]);
+            memset(got, 0, sizeof got);
+            say(0, cut);
+            assert_int_equal(receive(&n, &why), RINGRED_PENDING);
+            int rc = receive(&m, &why);
+            assert_int_equal(rc, cut == at ? 0 : RINGRED_PENDING);
+            say(cut, at);
+            if (rc)
+                assert_int_equal(receive(&m, &why), 0);
+            assert_memory_equal(got, want, sizes[i]);
+        }
+}
+
 static void test_strangers_bytes_have_a_sentence(void **state)
 {
     struct rr_move m = { .peer = 1, .bytes = got, .length = 100, .ask = &mine };
@@ -459,6 +490,7 @@ int main(void)
         ON_A_LINK(test_what_a_lost_peer_asked_for_is_compared),
         ON_A_LINK(test_health_is_looked_at_while_a_message_is_due),
         ON_A_LINK(test_probes_leave_room_for_the_last_word),
+        ON_A_LINK(test_what_is_set_aside_for_another_channel_is_found),
         ON_A_LINK(test_strangers_bytes_have_a_sentence),
         ON_STREAMS(test_stripes_come_in_any_order),
         ON_STREAMS(test_a_stripe_of_the_next_message_waits),
