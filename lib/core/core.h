@@ -140,6 +140,7 @@ struct ringred_comm {
     bool all_local;             /* every rank shares memory with every other */
     bool portable;              /* numerics=portable: no bit that depends on the layout */
     bool even;                  /* hosts' sums are parts of the canonical tree */
+    bool equal;                 /* hosts have equally many ranks */
     size_t least_stage;         /* a stage of the host that has the smallest: all ranks cut segments alike */
     int64_t tiny_most, last_most; /* bytes up to which allreduces take these lanes; -1: never */
     int wish[RR_COLLECTIVES];   /* the algorithm that the settings ask for and that is possible, or -1 */

@@ -88,7 +88,7 @@ static bool may_sum_hosts(const ringred_comm *c, const struct rr_call *call)
     if (c->portable)
         return c->even && !rr_is_narrow(call->type);
     return !rr_is_narrow(call->type) || (rr_type_bytes(call->type) == 2 && call->op != RINGRED_PROD &&
-                                         (c->even || call->op != RINGRED_AVG));
+                                         (c->equal || call->op != RINGRED_AVG));
 }
 
 /* May a reduction go through sums of parts of the ranks, in the type of its elements? */
@@ -299,15 +299,19 @@ const char *rr_choose_tree(const ringred_comm *c, const struct rr_call *call)
     return rr_algo_spans_hosts(algo) && !c->even ? "layout" : "canonical";
 }
 
-static size_t least_stage(const ringred_comm *c)
+/* Of the largest host; how many ranks the smallest has. */
+static size_t least_stage(const ringred_comm *c, int *least)
 {
     int most = 0;
+
+    *least = c->ranks;
 
     for (int host = 0; host < c->layout.hosts; host++) {
         int locals = 0;
         for (int r = 0; r < c->ranks; r++)
             locals += c->layout.host[r] == host;
         most = locals > most ? locals : most;
+        *least = locals < *least ? locals : *least;
     }
     return rr_stage_bytes((size_t)rr_setting(&c->family->settings, RR_SET_STAGE), most);
 }
@@ -321,7 +325,9 @@ void rr_choose_init(ringred_comm *c)
         c->last = rr_alloc(RR_COLLECTIVES, sizeof *c->last); /* no memory: it walks the table each time */
     c->portable = strcmp(rr_setting_text(s, RR_SET_NUMERICS), "portable") == 0;
     c->even = rr_layout_is_even(&c->layout);
-    c->least_stage = least_stage(c);
+    int least;
+    c->least_stage = least_stage(c, &least);
+    c->equal = least * c->layout.hosts == c->ranks;
     choose_plans(c);
     c->wished = is_wished(s, "tiny") || is_wished(s, "last") ? 1u << RR_ALLREDUCE : 0;
     for (int what = 0; what < RR_COLLECTIVES; what++)

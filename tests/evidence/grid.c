@@ -230,6 +230,25 @@ static void add_sample(uint64_t seed)
 static uint64_t seed;
 static int now; /* the layout */
 
+/* The host of each rank, where sums have the tree of a layout that does not fit the canonical one; NULL: they have
+ * that. v forms go over links between all ranks. */
+static const uint8_t *hosts_of(const struct layout *l, bool v)
+{
+    static uint8_t host[RANKS_MOST];
+    int each = 0;
+
+    for (int i = 0; i < COLL_SETTINGS && l->setup.setting[i]; i++) {
+        const char *s = l->setup.setting[i];
+        if (strncmp(s, "ranks_per_host=", 15) == 0)
+            each = atoi(s + 15);
+        if (strcmp(s, "transport=tcp") == 0 || strcmp(s, "numerics=portable") == 0)
+            v = true;
+    }
+    for (int r = 0; r < l->setup.ranks && each; r++)
+        host[r] = (uint8_t)(r / each);
+    return each && !v && !l->per_host ? host : NULL;
+}
+
 static void one(ringred_comm *comm, const struct calls_memory *m, struct rank *me, const struct point *p,
                 uint64_t salt)
 {
@@ -240,7 +259,8 @@ static void one(ringred_comm *comm, const struct calls_memory *m, struct rank *m
     c.root = (int)numbers_below(&all, (uint64_t)me->size);
     c.job = (struct numbers_job){ .type = 1 + p->at[TYPE], .op = RINGRED_SUM + p->at[OP] % OPS, .ranks = me->size,
                                   .kind = NUMBERS_WILD, .seed = numbers_next(&all),
-                                  .per_host = c.kind == CALLS_ALLREDUCE ? layouts[now].per_host : 0 };
+                                  .per_host = c.v ? 0 : layouts[now].per_host,
+                                  .host = hosts_of(&layouts[now], c.v) };
     c.count = count_of(p->at[COUNT], me->size);
     c.in_place = p->at[PLACE] == IN || (p->at[PLACE] == MIXED && (me->rank + salt) % 2);
     calls_prepare(&c, m, me, &mine);

@@ -273,7 +273,7 @@ static void explains(const char *question, const char *const *settings, const ch
 static void test_explaining_tells_choice_rule_and_candidates(void **state)
 {
     static const char *const wish[] = { "algorithm=shm-oneshot", NULL }, *const fast[] = { "numerics=fast", NULL };
-    static const char *const tcp[] = { "transport=tcp", NULL };
+    static const char *const tcp[] = { "transport=tcp", NULL }, *const portable[] = { "numerics=portable", NULL };
     char file[] = "/tmp/ringred-tuning-XXXXXX", setting[64];
     int fd = mkstemp(file);
 
@@ -287,7 +287,8 @@ static void test_explaining_tells_choice_rule_and_candidates(void **state)
     explains("per_host=4 nodes=1 bytes=1M", wish, "\"algorithm\":\"shm-oneshot\",\"segment\":393216,\"rule\":\"setting\"}");
     explains("per_host=2 nodes=2 bytes=1M", table, "\"algorithm\":\"twoshot\",\"segment\":65536,\"rule\":\"table\",\"line\":2}");
     explains("per_host=2 nodes=2 bytes=1M", NULL, "\"choice\":{\"algorithm\":\"hierarchical\"");
-    explains("per_host=3 nodes=2 bytes=1M", NULL, "\"choice\":{\"algorithm\":\"twoshot\"");
+    explains("per_host=3 nodes=2 bytes=1M", NULL, "\"choice\":{\"algorithm\":\"hierarchical\"");
+    explains("per_host=3 nodes=2 bytes=1M", portable, "\"choice\":{\"algorithm\":\"twoshot\"");
     explains("per_host=2 nodes=1 bytes=1M", tcp, "\"choice\":{\"algorithm\":\"twoshot\"");
     explains("nodes=4 bytes=1M", NULL, "{\"algorithm\":\"ring\",\"refused\":\"it adds in another order");
     explains("nodes=4 bytes=1M", fast, "{\"algorithm\":\"ring\",\"segment\":");
