@@ -598,8 +598,7 @@ static void wake_owner(struct rr_family *f)
 {
     const uint64_t one = 1;
 
-    atomic_thread_fence(memory_order_seq_cst); /* it says that it sleeps, then looks for comers */
-    if (!atomic_load(&f->asleep))
+    if (!atomic_fetch_add(&f->asleep, 0)) /* a fence: it says that it sleeps, then looks for comers */
         return;
     ssize_t ignored = write(f->wake, &one, sizeof one);
     (void)ignored; /* it can only be full, and then it wakes */

@@ -297,8 +297,8 @@ int rr_link_recv(struct rr_transport *base, struct rr_move *m, ringred_error *wh
     struct rr_link *l = &t->link[m->peer];
     int system = 0, rc = 0;
 
-    if (RR_UNLIKELY((l->muxed || m->channel) && !l->receiving))
-        return rr_mux_recv(t, m, why);
+    if (RR_UNLIKELY((l->muxed || m->channel) && l->receiving != m)) /* what is under way in plan order ends first */
+        return l->receiving ? RINGRED_PENDING : rr_mux_recv(t, m, why);
     if (RR_UNLIKELY(l->state == LINK_DEAD || rr_link_has_left(l)))
         return rr_link_lost(t, m->peer, l->system, why);
     if (RR_UNLIKELY(l->hunt_until_ns != 0))

@@ -152,13 +152,26 @@ static void want(struct rr_tcp *t, struct rr_move *m)
     rr_channel_say(t, rr_channel_of(t, m), m->way);
 }
 
+/* Has the first frame of a message been set aside? */
+static bool is_kept(const struct rr_tcp *t, const struct rr_link *l, const struct rr_move *m)
+{
+    const struct rr_kept *k = l->kept;
+
+    while (k && !(is_of(t, m, &k->head) && k->head.kind == RR_FRAME_DATA))
+        k = k->next;
+    return k != NULL;
+}
+
+/* What came before that word was sent unasked, and does not count as wanted. */
 void rr_mux_shared(struct rr_tcp *t, int peer)
 {
     struct rr_link *l = &t->link[peer];
 
     l->in_shared = l->muxed = true;
     for (struct rr_move *m = l->posted; m; m = m->next) /* there is one on the first channel at most */
-        if (!m->counted)
+        if (is_kept(t, l, m))
+            m->counted = true;
+        else if (!m->counted)
             want(t, m);
 }
 

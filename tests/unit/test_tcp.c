@@ -267,6 +267,65 @@ static void test_what_is_set_aside_for_another_channel_is_found(void **state)
         }
 }
 
+/* A message of the first channel is under way while another channel is listened to. */
+static void test_what_is_under_way_ends_before_another_channel_reads(void **state)
+{
+    static const int16_t member[2] = { 0, 1 };
+    struct rr_channel *part;
+    unsigned char other[10] = { 0 };
+    ringred_error why = { 0 };
+
+    (void)state;
+    assert_int_equal(rr_channel_new(links, 2, member, &part, &why), 0);
+    rr_channel_route(part, 1, 1);
+    links->ops->begin(links, part, &mine);
+    struct rr_move m = { .peer = 1, .way = 1, .bytes = got, .length = 50000, .ask = &mine };
+    struct rr_move n = { .peer = 1, .way = 1, .channel = part, .bytes = other, .length = 10, .ask = &mine };
+    size_t at = put(0, RR_FRAME_DATA, &mine, want, 50000);
+    say(0, 20000);
+    assert_int_equal(receive(&m, &why), RINGRED_PENDING);
+    assert_int_equal(receive(&n, &why), RINGRED_PENDING);
+    say(20000, at);
+    assert_int_equal(receive(&n, &why), RINGRED_PENDING);
+    assert_int_equal(receive(&m, &why), 0);
+    assert_memory_equal(got, want, 50000);
+    assert_int_equal(receive(&n, &why), RINGRED_PENDING);
+    assert_int_equal(other[0], 0);
+}
+
+/* A long message comes in plan order, is set aside in part, is wanted, and then the peer shares the link: it was
+ * never asked for, so the next long one is the first that is. */
+static void test_what_came_before_a_link_was_shared_was_not_asked_for(void **state)
+{
+    static const int16_t member[2] = { 0, 1 };
+    struct rr_frame share = { .kind = RR_FRAME_SHARE }, heard;
+    struct rr_channel *part;
+    unsigned char other[10];
+    ringred_error why = { 0 };
+
+    (void)state;
+    assert_int_equal(rr_channel_new(links, 2, member, &part, &why), 0);
+    rr_channel_route(part, 1, 1);
+    links->ops->begin(links, part, &mine);
+    struct rr_move m = { .peer = 1, .way = 1, .bytes = got, .length = 50000, .ask = &mine }, next = m;
+    struct rr_move n = { .peer = 1, .way = 1, .channel = part, .bytes = other, .length = 10, .ask = &mine };
+    size_t at = put(0, RR_FRAME_DATA, &mine, want, 50000);
+    next.slot = 1;
+    say(0, at - 100);
+    assert_int_equal(receive(&n, &why), RINGRED_PENDING);
+    assert_int_equal(receive(&m, &why), RINGRED_PENDING);
+    rr_frame_write(&share, wire + at);
+    say(at - 100, at + RR_FRAME_BYTES);
+    assert_int_equal(receive(&m, &why), 0);
+    assert_memory_equal(got, want, 50000);
+    assert_int_equal(recv(peer, wire, sizeof wire, MSG_DONTWAIT), -1); /* nothing was said */
+    assert_int_equal(receive(&next, &why), RINGRED_PENDING);
+    assert_int_equal(recv(peer, wire, sizeof wire, MSG_DONTWAIT), RR_FRAME_BYTES);
+    assert_int_equal(rr_frame_read(wire, 1, &heard, &why), 0);
+    assert_int_equal(heard.kind, RR_FRAME_WANT);
+    assert_int_equal(heard.ask.count, 1);
+}
+
 static void test_strangers_bytes_have_a_sentence(void **state)
 {
     struct rr_move m = { .peer = 1, .bytes = got, .length = 100, .ask = &mine };
@@ -491,6 +550,8 @@ int main(void)
         ON_A_LINK(test_health_is_looked_at_while_a_message_is_due),
         ON_A_LINK(test_probes_leave_room_for_the_last_word),
         ON_A_LINK(test_what_is_set_aside_for_another_channel_is_found),
+        ON_A_LINK(test_what_is_under_way_ends_before_another_channel_reads),
+        ON_A_LINK(test_what_came_before_a_link_was_shared_was_not_asked_for),
         ON_A_LINK(test_strangers_bytes_have_a_sentence),
         ON_STREAMS(test_stripes_come_in_any_order),
         ON_STREAMS(test_a_stripe_of_the_next_message_waits),
