@@ -108,11 +108,12 @@ static bool take_flag(struct tuning *t, const char *flag, const char *value, boo
 static bool parse(struct tuning *t, int argc, char **argv)
 {
     static char usual_sizes[] = "--sizes=64,512,2K,8K,32K,128K,512K,2M,8M", any[] = "allreduce";
-    char **rest = calloc((size_t)argc + 3, sizeof *rest); /* lives as long as the program */
+    static char **rest; /* lives as long as the program: options point into it */
     bool fine = take_collectives(t, "allreduce,broadcast,reduce,allgather,reduce_scatter,alltoall");
     bool help = false;
     int n = 0;
 
+    rest = calloc((size_t)argc + 3, sizeof *rest);
     if (!rest)
         return bench_complain("no memory");
     rest[n++] = argv[0];

@@ -36,6 +36,7 @@ void rr_paper_free(struct paper *p)
 {
     if (p) {
         rr_free(p->comm.host);
+        rr_free(p->comm.last);
         rr_tuning_free(p->family.tuning);
     }
     rr_free(p);

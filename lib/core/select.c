@@ -321,6 +321,8 @@ void rr_choose_init(ringred_comm *c)
     const struct rr_settings *s = &c->family->settings;
     bool lanes = c->all_local && c->ranks > 1 && c->ranks <= RR_LANE_RANKS;
 
+    rr_free(c->last);
+    c->last = NULL;
     if (c->family->tuning)
         c->last = rr_alloc(RR_COLLECTIVES, sizeof *c->last); /* no memory: it walks the table each time */
     c->portable = strcmp(rr_setting_text(s, RR_SET_NUMERICS), "portable") == 0;

@@ -147,6 +147,7 @@ static void be_nobody(void)
 {
     rr_tuning_free(family.tuning);
     rr_plans_free(comm->plans);
+    rr_free(comm->last);
     free(comm);
 }
 
