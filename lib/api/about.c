@@ -75,30 +75,30 @@ static int64_t answer_or_why(int rc, struct rr_text *t, const ringred_error *why
     return rc;
 }
 
+static bool is_askable(const char *question, char *text, size_t room)
+{
+    if (!question || (room && !text))
+        return false;
+    if (room)
+        text[0] = 0;
+    return true;
+}
+
 int64_t ringred_simulate(const char *question, char *text, size_t room)
 {
     struct rr_text t = { text, room, 0 };
-    ringred_error why;
+    ringred_error why = { .struct_size = sizeof why };
 
-    if (!question || (room && !text))
-        return RINGRED_EINVAL;
-    if (room)
-        text[0] = 0;
-    ringred_error_init(&why);
-    int rc = rr_simulate_answer(question, &t, &why);
-    return answer_or_why(rc, &t, &why);
+    return is_askable(question, text, room) ? answer_or_why(rr_simulate_answer(question, &t, &why), &t, &why)
+                                            : RINGRED_EINVAL;
 }
 
 int64_t ringred_explain(const char *question, const char *const *settings, char *text, size_t room)
 {
     struct rr_text t = { text, room, 0 };
-    ringred_error why;
+    ringred_error why = { .struct_size = sizeof why };
 
-    if (!question || (room && !text))
-        return RINGRED_EINVAL;
-    if (room)
-        text[0] = 0;
-    ringred_error_init(&why);
-    int rc = rr_explain_answer(question, settings, &t, &why);
-    return answer_or_why(rc, &t, &why);
+    return is_askable(question, text, room)
+               ? answer_or_why(rr_explain_answer(question, settings, &t, &why), &t, &why)
+               : RINGRED_EINVAL;
 }

@@ -42,7 +42,7 @@ const char *rr_way_refusal(const ringred_comm *c, struct rr_way way, const struc
         return way.algo == RR_ALGO_COPY ? "it is for one rank"
                : row->shared            ? "it needs all ranks to share memory"
                : c->all_local           ? "it needs links, and these ranks share memory"
-                                        : "it needs several hosts, ranks that share one, and equal blocks of them";
+                                        : "it needs several hosts, and ranks that share one";
     if ((row->what == RR_ALLREDUCE || row->what == RR_BARRIER) && !rr_algo_is_possible(c, way.algo))
         return "these ranks sit on their hosts in another way than it needs";
     if (!fast && !row->tree)
@@ -51,6 +51,9 @@ const char *rr_way_refusal(const ringred_comm *c, struct rr_way way, const struc
         return c->portable && way.algo == RR_ALGO_HIERARCHICAL
                    ? "it rounds a host's sum of this type, against which numerics=portable is"
                    : "it would round sums of parts of the ranks to this narrow type";
+    if (call && !fast && rr_has_other_bits(c, call, way.algo))
+        return rr_algo_spans_hosts(way.algo) ? "it rounds hosts' sums, and sums like this one usually do not"
+                                             : "sums like this one usually go by way of hosts, which rounds otherwise";
     return NULL;
 }
 

@@ -276,6 +276,9 @@ void rr_choose_init(ringred_comm *comm); /* once, when the plans are there */
 /* "canonical", "layout" (each host's ranks, then the hosts) or "any": the tree of a sum of such a call. */
 const char *rr_choose_tree(const ringred_comm *comm, const struct rr_call *call);
 
+/* Sums by way of hosts have a tree of their own, or are narrowed once more: does this algorithm differ in that from
+ * what calls like this one usually take? */
+bool rr_has_other_bits(const ringred_comm *comm, const struct rr_call *call, enum rr_algo algo);
 bool rr_is_narrow(int type); /* a float whose sums must not be rounded on their way more often than is promised */
 
 /* ---- plans (plans.c) ---- */
@@ -337,6 +340,20 @@ struct rr_waiter {
     int64_t last_ns;            /* the clock's last reading */
     uint32_t turns;
 };
+/* With progress owned: runs until `until` has ended (NULL: everything has), nothing more can be done at once
+ * (deadline 0), or the deadline is over. */
+int rr_drive(struct rr_family *family, const struct ringred_request *until, int64_t deadline_ns);
+void rr_wake_owner(struct rr_family *family); /* of something that has just been started, if it sleeps */
+static inline struct ringred_request *rr_at_head(const ringred_comm *c) /* NULL: it has nothing to do */
+{
+    uint32_t head = atomic_load_explicit(&c->head, memory_order_relaxed);
+
+    if (head == atomic_load_explicit(&c->tail, memory_order_acquire))
+        return NULL;
+    return c->queue[head % RR_REQUESTS];
+}
+/* A list goes on with its next run, which is an operation of its own. false: there is none. */
+bool rr_request_go_on(ringred_comm *comm, struct ringred_request *request);
 /* With progress owned: does what can be done now, once, for every communicator. 0: w's request has ended, or
  * nothing is to be done; PENDING; < 0: failed. *moved tells whether anything happened. */
 int rr_progress(struct rr_family *family, const struct rr_waiter *w, bool *moved, ringred_error *why);

@@ -501,7 +501,7 @@ static void finish(ringred_comm *c)
     int64_t deadline = rr_deadline(rr_setting(&f->settings, RR_SET_LINGER));
     ringred_error why;
 
-    while ((atomic_load(&c->tail) != atomic_load(&c->head) || atomic_load(&c->talking)) && atomic_load(&f->state) == RR_COMM_READY) {
+    while ((rr_at_head(c) || atomic_load(&c->talking)) && atomic_load(&f->state) == RR_COMM_READY) {
         (void)rr_family_poll(f);
         if (rr_now_ns() < deadline)
             continue;

@@ -115,6 +115,12 @@ static bool goes_by_hosts(const ringred_comm *c, const struct rr_call *call)
            rr_takes_partial_sums(c, call, RR_ALGO_HIERARCHICAL);
 }
 
+bool rr_has_other_bits(const ringred_comm *c, const struct rr_call *call, enum rr_algo algo)
+{
+    return rr_is_reduction(call->what) && is_inexact(call) && (!c->even || rr_is_narrow(call->type)) &&
+           rr_algo_spans_hosts(algo) != goes_by_hosts(c, call);
+}
+
 static enum rr_algo allreduce_by_size(const ringred_comm *c, const struct rr_call *call, size_t bytes)
 {
     int n = c->ranks;

@@ -71,7 +71,7 @@ int rr_wait_look(struct rr_family *f, int64_t now, ringred_error *why)
     for (ringred_comm *c = f->running; c; c = c->next) {
         if (!c->active)
             continue;
-        const struct rr_run *run = &c->queue[atomic_load(&c->head) % RR_REQUESTS]->run;
+        const struct rr_run *run = &rr_at_head(c)->run;
         probe_if_time(c, run, now);
         RR_TRY(look_at(c, run, why));
     }

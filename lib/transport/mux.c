@@ -268,7 +268,8 @@ static int route(struct rr_tcp *t, int peer, int i, struct rr_frame *f, ringred_
     struct rr_move *m = wanted(t, &t->link[peer], f);
     size_t at = 0;
 
-    if (!m || f->kind == RR_FRAME_OFFER || (f->kind == RR_FRAME_STRIPE && !m->begun)) /* its first frame, on stream 0, is looked at closely */
+    /* a stripe whose first frame, on stream 0, has not been looked at closely waits for that */
+    if (!m || f->kind == RR_FRAME_OFFER || (f->kind == RR_FRAME_STRIPE && !m->begun))
         return not_wanted(t, peer, i, f, why);
     if (f->kind == RR_FRAME_STRIPE) {
         RR_TRY(rr_link_stripe_at(m, f, &at, why));

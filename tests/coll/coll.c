@@ -26,18 +26,33 @@ static const char *letters_of(const char *setting)
 const uint8_t *coll_hosts(const struct coll_setup *s, uint8_t *host)
 {
     const char *letters = NULL;
-    int hosts = 0;
+    int hosts = 0, each = 0;
 
     for (int i = 0; i < COLL_SETTINGS && s->setting[i]; i++) {
-        if (strcmp(s->setting[i], "numerics=portable") == 0)
+        if (strcmp(s->setting[i], "numerics=portable") == 0 || strcmp(s->setting[i], "transport=tcp") == 0)
             return NULL;
+        if (strncmp(s->setting[i], "ranks_per_host=", 15) == 0)
+            each = atoi(s->setting[i] + 15);
         letters = letters_of(s->setting[i]) ? letters_of(s->setting[i]) : letters;
     }
-    for (int r = 0; letters && r < s->ranks; r++) {
-        const int first = (int)(strchr(letters, letters[r]) - letters);
+    for (int r = 0; (letters || each) && r < s->ranks; r++) {
+        const int first = letters ? (int)(strchr(letters, letters[r]) - letters) : r / each * each;
         host[r] = first == r ? (uint8_t)hosts++ : host[first];
     }
-    return letters ? host : NULL;
+    return letters || each ? host : NULL;
+}
+
+void coll_each(const struct coll_setup *setups, size_t n, void (*run)(struct rank *me), int deadline_s)
+{
+    for (size_t i = 0; i < n; i++) {
+        char text[200];
+
+        coll_setup_text(&setups[i], text, sizeof text);
+        printf("             %s\n", text);
+        fflush(stdout); /* the ranks are forks */
+        ranks_run(&(struct ranks_plan){ .size = setups[i].ranks, .run = run,
+                                        .argument = (void *)(uintptr_t)&setups[i], .deadline_s = deadline_s });
+    }
 }
 
 /* ---- communicators ---- */

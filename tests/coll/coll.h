@@ -17,8 +17,11 @@ struct coll_setup {
     int ranks;
     const char *setting[COLL_SETTINGS]; /* "name=value", ended by NULL; "hosts=abba": each rank's setting host */
 };
-/* For struct numbers_job: the hosts in order of their lowest rank; NULL: none, or numerics=portable. */
+/* For struct numbers_job: the hosts in order of their lowest rank; NULL: sums do not go by hosts, since there are none
+ * or by numerics=portable or transport=tcp. */
 const uint8_t *coll_hosts(const struct coll_setup *s, uint8_t *host);
+/* Runs all ranks of each setup, as processes; the setup is their argument. */
+void coll_each(const struct coll_setup *setups, size_t n, void (*run)(struct rank *me), int deadline_s);
 void coll_setup_text(const struct coll_setup *s, char *text, size_t room);
 
 /* The setup's communicator; ends the rank with the library's sentence if it cannot be made. */

@@ -25,17 +25,19 @@ struct campaign {
 };
 
 static void one_call(struct rank *me, ringred_comm *comm, struct coll_memory *m, struct numbers_random *all,
-                     struct numbers_random *mine)
+                     struct numbers_random *mine, const uint8_t *host, uint64_t types)
 {
     struct coll_call c = { .exact = true, .count = numbers_below(all, 3) ? numbers_below(all, 3000)
                                                                         : numbers_below(all, MOST_BYTES / 8) };
     bool broadcast = numbers_below(all, 4) == 0;
 
-    c.job.type = numbers_below(all, 2) ? RINGRED_FLOAT32 : RINGRED_FLOAT64;
+    static const int type[] = { RINGRED_FLOAT32, RINGRED_FLOAT64, RINGRED_FLOAT16, RINGRED_BFLOAT16 };
+    c.job.type = type[numbers_below(all, types)];
     c.job.op = numbers_below(all, 2) ? RINGRED_SUM : RINGRED_AVG;
     c.job.kind = (enum numbers_kind)numbers_below(all, 3);
     c.job.ranks = me->size;
     c.job.seed = numbers_next(all);
+    c.job.host = host;
     c.root = (int)numbers_below(all, (uint64_t)me->size);
     coll_prepare(&c, m, me, mine);
     if (broadcast) {
@@ -54,9 +56,12 @@ static void campaign_run(struct rank *me)
     struct numbers_random all = { p->seed }, mine = { p->seed + 1000 + (uint64_t)me->rank };
     struct coll_memory m;
 
+    uint8_t room[NUMBERS_RANKS];
+    const uint8_t *host = coll_hosts(&p->setup, room);
+
     coll_memory_open(&m, comm, MOST_BYTES);
     for (int i = 0; i < 100; i++)
-        one_call(me, comm, &m, &all, &mine);
+        one_call(me, comm, &m, &all, &mine, host, p->choose ? 2 : 4); /* doubling is not for narrow ones */
     coll_close(comm);
     coll_memory_close(&m);
 }
@@ -88,6 +93,7 @@ static void test_tables_change_no_bit(void **state)
         { 5, "transport=tcp", "allreduce * * * * ring\nallreduce * 5 5 ..1K oneshot 1K\nallreduce * * * 1K.. doubling 10K\n" },
         { 4, "ranks_per_host=2", "allreduce * 4 2 ..10K twoshot 2K\nallreduce * * * * hierarchical 5K\n"
                                  "broadcast * * * ..4K binomial\n" },
+        { 5, "ranks_per_host=3", "allreduce * * * ..10K twoshot 2K\nallreduce * * * 10K.. hierarchical 5K\n" },
     };
 
     (void)state;
@@ -98,6 +104,25 @@ static void test_tables_change_no_bit(void **state)
         ranks_fork(cases[i].ranks, campaign_run, &p);
         unlink(p.setup.setting[1] + 7);
     }
+}
+
+/* Where the usual way rounds otherwise, an answer is refused and changes nothing. */
+static void refused_call(struct rank *me)
+{
+    static const char *flat[] = { "twoshot", NULL };
+    const struct campaign *p = me->argument;
+    ringred_comm *comm = coll_open_choosing(me, &p->setup, p->choose, flat);
+    uint16_t in[4] = { 0 }, out[4];
+    float x[4] = { 0 };
+    ringred_error why;
+
+    rank_check_int(ringred_allreduce(comm, in, out, 4, RINGRED_BFLOAT16, RINGRED_SUM), RINGRED_EINVAL);
+    ringred_error_init(&why);
+    rank_check_int(ringred_comm_error(comm, &why), 0);
+    rank_check_msg(strstr(why.text, "rounds otherwise") != NULL, "%s", why.text);
+    rank_check_int(ringred_allreduce(comm, x, x, 4, RINGRED_FLOAT32, RINGRED_SUM), me->size == 4 ? 0 : RINGRED_EINVAL);
+    coll_must(comm, ringred_allreduce(comm, in, out, 4, RINGRED_BFLOAT16, RINGRED_MAX), "max");
+    coll_close(comm);
 }
 
 /* Any of the names that suits, and any segment, by the call alone. */
@@ -129,6 +154,18 @@ static void test_functions_change_no_bit(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         ranks_fork(cases[i].setup.ranks, campaign_run, (void *)(uintptr_t)&cases[i]);
+}
+
+static void test_answers_that_round_otherwise_are_refused(void **state)
+{
+    const struct campaign cases[] = {
+        { { 4, { "ranks_per_host=2" } }, seed, choose_anything, NULL },
+        { { 3, { "ranks_per_host=2" } }, seed, choose_anything, NULL },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        ranks_fork(cases[i].setup.ranks, refused_call, (void *)(uintptr_t)&cases[i]);
 }
 
 /* The root of a star wants scratch that the others do not: all must come to the segment that suits it. */
@@ -306,6 +343,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tables_change_no_bit),
         cmocka_unit_test(test_functions_change_no_bit),
+        cmocka_unit_test(test_answers_that_round_otherwise_are_refused),
         cmocka_unit_test(test_ranks_agree_on_a_segment_that_only_some_have_room_for),
         cmocka_unit_test(test_ranks_with_other_tables_are_refused),
         cmocka_unit_test(test_functions_that_answer_differently_are_found),

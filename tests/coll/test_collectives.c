@@ -19,8 +19,7 @@ struct campaign {
     const struct coll_setup *setup;
     uint64_t seed;
     bool exact;
-    int per_host;        /* hosts whose sums are part of the tree have so many ranks; 0: none do */
-    const uint8_t *host; /* of each rank, where sums have the tree of the layout */
+    const uint8_t *host; /* of each rank, where sums go by hosts */
 };
 
 /* ---- campaigns ---- */
@@ -57,7 +56,6 @@ static void one_call(ringred_comm *comm, const struct calls_memory *m, struct ra
     c.job = (struct numbers_job){ .type = RINGRED_FLOAT32,
                                   .kind = what->reduces && !p->exact ? NUMBERS_COUNTING : NUMBERS_WILD,
                                   .ranks = me->size,
-                                  .per_host = p->per_host,
                                   .host = p->host,
                                   .seed = numbers_next(all) };
     draw_type(all, &c.job, what->reduces, p->exact);
@@ -82,11 +80,11 @@ static void calls(struct rank *me)
     calls_memory_close(&m);
 }
 
-static void run_all(const struct coll_setup *setups, size_t n, bool exact, int per_host)
+static void run_all(const struct coll_setup *setups, size_t n, bool exact)
 {
     for (size_t i = 0; i < n; i++) {
         uint8_t host[NUMBERS_RANKS];
-        struct campaign p = { &setups[i], seed + i, exact, per_host, coll_hosts(&setups[i], host) };
+        struct campaign p = { &setups[i], seed + i, exact, coll_hosts(&setups[i], host) };
         struct ranks_plan plan = { .size = setups[i].ranks, .run = calls, .argument = &p, .deadline_s = 60 };
         char text[200];
 
@@ -95,7 +93,7 @@ static void run_all(const struct coll_setup *setups, size_t n, bool exact, int p
         ranks_run(&plan);
     }
 }
-#define RUN(setups, exact) run_all(setups, sizeof setups / sizeof *setups, exact, 0)
+#define RUN(setups, exact) run_all(setups, sizeof setups / sizeof *setups, exact)
 
 static void test_one_rank(void **state)
 {
@@ -145,8 +143,6 @@ static void test_several_hosts(void **state)
     static const struct coll_setup setups[] = {
         { 4, { "ranks_per_host=2" } },
         { 6, { "ranks_per_host=2", "segment=4096" } },
-    };
-    static const struct coll_setup once[] = {
         { 4, { "ranks_per_host=2", "numerics=portable" } },
         { 5, { "hosts=aaabb" } },
         { 5, { "hosts=abaca", "segment=4096" } },
@@ -156,8 +152,7 @@ static void test_several_hosts(void **state)
     };
 
     (void)state;
-    run_all(setups, sizeof setups / sizeof *setups, true, 2);
-    RUN(once, true);
+    RUN(setups, true);
 }
 
 static void test_rings_add_in_another_order(void **state)

@@ -18,17 +18,10 @@ static const struct coll_setup setups[] = {
     { 4, { "ranks_per_host=2" } },
     { 5, { "ranks_per_host=2" } },
 };
-enum { SETUPS = sizeof setups / sizeof setups[0] };
 
 static void each_setup(void (*run)(struct rank *me))
 {
-    for (int i = 0; i < SETUPS; i++) {
-        char text[200];
-
-        coll_setup_text(&setups[i], text, sizeof text);
-        print_message("             %s\n", text);
-        ranks_run(&(struct ranks_plan){ setups[i].ranks, run, (void *)(uintptr_t)&setups[i], 60, false, 0 });
-    }
+    coll_each(setups, sizeof setups / sizeof *setups, run, 60);
 }
 
 static void fill(uint32_t *to, size_t count, uint32_t seed)

@@ -29,17 +29,10 @@ static const struct coll_setup setups[] = {
     { 7, { "ranks_per_host=3", "numerics=portable" } },
     { 8, { "ranks_per_host=4", "numerics=portable" } },
 };
-enum { SETUPS = sizeof setups / sizeof setups[0] };
 
 static void each_setup(void (*run)(struct rank *me))
 {
-    for (int i = 0; i < SETUPS; i++) {
-        char text[200];
-
-        coll_setup_text(&setups[i], text, sizeof text);
-        print_message("             %s\n", text);
-        ranks_run(&(struct ranks_plan){ setups[i].ranks, run, (void *)(uintptr_t)&setups[i], 100, false, 0 });
-    }
+    coll_each(setups, sizeof setups / sizeof *setups, run, 100);
 }
 
 /* This rank as a part knows it. */

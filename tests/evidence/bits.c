@@ -31,54 +31,32 @@ static atomic_long *points; /* shared: counted by rank 0 of each job */
 
 /* ---- the matrix ---- */
 
-static const struct layout {
-    struct coll_setup setup;
-    int per_host; /* where a narrow sum is narrowed once more */
-} layouts[] = {
-    { { 1, { "transport=auto" } }, 0 },
-    { { 2, { "transport=shm" } }, 0 },
-    { { 3, { "transport=shm" } }, 0 },
-    { { 4, { "transport=shm" } }, 0 },
-    { { 7, { "transport=shm" } }, 0 },
-    { { 8, { "transport=shm" } }, 0 },
-    { { 2, { "transport=tcp" } }, 0 },
-    { { 4, { "transport=tcp" } }, 0 },
-    { { 5, { "transport=tcp" } }, 0 },
-    { { 6, { "transport=tcp" } }, 0 },
-    { { 4, { "ranks_per_host=2" } }, 2 },
-    { { 6, { "ranks_per_host=2" } }, 2 },
-    { { 8, { "ranks_per_host=4" } }, 4 },
-    { { 8, { "ranks_per_host=2" } }, 2 },
-    { { 5, { "ranks_per_host=3" } }, 0 },
-    { { 6, { "ranks_per_host=3" } }, 0 },
-    { { 4, { "ranks_per_host=2", "numerics=portable" } }, 0 },
-    { { 8, { "ranks_per_host=4", "numerics=portable" } }, 0 },
-    { { 4, { "ranks_per_host=2", "transport=tcp" } }, 0 },
-    { { 6, { "transport=tcp", "numerics=portable" } }, 0 },
+static const struct coll_setup layouts[] = {
+    { 1, { "transport=auto" } },
+    { 2, { "transport=shm" } },
+    { 3, { "transport=shm" } },
+    { 4, { "transport=shm" } },
+    { 7, { "transport=shm" } },
+    { 8, { "transport=shm" } },
+    { 2, { "transport=tcp" } },
+    { 4, { "transport=tcp" } },
+    { 5, { "transport=tcp" } },
+    { 6, { "transport=tcp" } },
+    { 4, { "ranks_per_host=2" } },
+    { 6, { "ranks_per_host=2" } },
+    { 8, { "ranks_per_host=4" } },
+    { 8, { "ranks_per_host=2" } },
+    { 5, { "ranks_per_host=3" } },
+    { 6, { "ranks_per_host=3" } },
+    { 4, { "ranks_per_host=2", "numerics=portable" } },
+    { 8, { "ranks_per_host=4", "numerics=portable" } },
+    { 4, { "ranks_per_host=2", "transport=tcp" } },
+    { 6, { "transport=tcp", "numerics=portable" } },
 };
 #define LAYOUTS (sizeof layouts / sizeof *layouts)
 #define MOST    ((size_t)4200)
 
-/* The host of each rank, where sums have the tree of a layout that does not fit the canonical one; NULL: they have
- * that. v forms go over links between all ranks. */
-static const uint8_t *hosts_of(const struct layout *l, bool v)
-{
-    static uint8_t host[RANKS_MOST];
-    int each = 0;
-
-    for (int i = 0; i < COLL_SETTINGS && l->setup.setting[i]; i++) {
-        const char *s = l->setup.setting[i];
-        if (strncmp(s, "ranks_per_host=", 15) == 0)
-            each = atoi(s + 15);
-        if (strcmp(s, "transport=tcp") == 0 || strcmp(s, "numerics=portable") == 0)
-            v = true;
-    }
-    for (int r = 0; r < l->setup.ranks && each; r++)
-        host[r] = (uint8_t)(r / each);
-    return each && !v && !l->per_host ? host : NULL;
-}
-
-static struct call draw(struct numbers_random *all, const struct rank *me, const struct layout *l)
+static struct call draw(struct numbers_random *all, const struct rank *me, const uint8_t *host)
 {
     static const enum calls_kind kinds[] = { CALLS_ALLREDUCE, CALLS_ALLREDUCE, CALLS_REDUCE, CALLS_REDUCE_SCATTER };
     const size_t counts[] = { 1, 2, 7, 16, 61, 257, 1021, MOST - 3 };
@@ -89,7 +67,7 @@ static struct call draw(struct numbers_random *all, const struct rank *me, const
     c.v = c.kind == CALLS_REDUCE_SCATTER && numbers_below(all, 2);
     c.job = (struct numbers_job){ .kind = numbers_below(all, 2) ? NUMBERS_WILD : NUMBERS_ROUNDING,
                                   .ranks = me->size, .seed = numbers_next(all),
-                                  .per_host = c.v ? 0 : l->per_host, .host = hosts_of(l, c.v) };
+                                  .host = c.v ? NULL : host }; /* v forms use links between all ranks */
     do {
         c.job.type = 1 + (int)numbers_below(all, RINGRED_BYTES);
         c.job.op = RINGRED_SUM + (int)numbers_below(all, 11);
@@ -112,16 +90,18 @@ static void spoil_modes(void)
 
 static void matrix(struct rank *me)
 {
-    const struct layout *l = me->argument;
+    const struct coll_setup *l = me->argument;
     struct numbers_random all = { seed + (uint64_t)(l - layouts) }, mine = { numbers_next(&all) + (uint64_t)me->rank };
-    ringred_comm *comm = coll_open(me, &l->setup);
+    ringred_comm *comm = coll_open(me, l);
+    uint8_t room[NUMBERS_RANKS];
+    const uint8_t *host = coll_hosts(l, room);
     const int spoilt = me->size > 1 ? 1 : 0;
     struct calls_memory m;
     fenv_t usual;
 
     calls_memory_open(&m, comm, (size_t)me->size * MOST * 16 + CALLS_MARGIN);
     for (long i = 0; i < (wanted_points + (long)LAYOUTS - 1) / (long)LAYOUTS; i++) {
-        struct call c = draw(&all, me, l);
+        struct call c = draw(&all, me, host);
         int32_t rc;
 
         c.in_place = numbers_below(&mine, 2);
@@ -145,7 +125,7 @@ static void test_a_random_matrix_has_the_bits_that_are_promised(void **state)
 {
     (void)state;
     for (size_t i = 0; i < LAYOUTS; i++) {
-        const struct ranks_plan plan = { .size = layouts[i].setup.ranks, .run = matrix,
+        const struct ranks_plan plan = { .size = layouts[i].ranks, .run = matrix,
                                          .argument = (void *)(uintptr_t)&layouts[i], .deadline_s = 3600 };
 
         ranks_run(&plan);
@@ -255,9 +235,10 @@ static uint16_t some_number(int type, struct numbers_random *r)
 
 static void round_once_or_twice(struct rank *me)
 {
-    const struct layout *l = me->argument;
-    const int per_host = l->per_host ? l->per_host : me->size;
-    ringred_comm *comm = coll_open(me, &l->setup);
+    const struct coll_setup *l = me->argument;
+    ringred_comm *comm = coll_open(me, l);
+    uint8_t room[NUMBERS_RANKS];
+    const uint8_t *host = coll_hosts(l, room);
     uint16_t x[16][SUMS], y[SUMS];
 
     for (int type = RINGRED_FLOAT16; type <= RINGRED_BFLOAT16; type++) {
@@ -270,14 +251,14 @@ static void round_once_or_twice(struct rank *me)
         for (int i = 0; i < SUMS; i++) {
             double exact = 0, want = 0, half_units = 0;
 
-            for (int h = 0; h < me->size; h += per_host) {
-                double host = 0;
+            for (int h = 0; h <= (host ? host[me->size - 1] : 0); h++) { /* they follow each other */
+                double part = 0;
 
-                for (int k = h; k < h + per_host && k < me->size; k++)
-                    host += value_of(type, x[k][i]);
-                exact += host;
-                half_units += fabs(host - rounded(type, host));
-                want += l->per_host ? rounded(type, host) : host;
+                for (int k = 0; k < me->size; k++)
+                    part += !host || host[k] == h ? value_of(type, x[k][i]) : 0;
+                exact += part;
+                half_units += host ? fabs(part - rounded(type, part)) : 0;
+                want += host ? rounded(type, part) : part;
             }
             want = rounded(type, want);
             half_units += fabs(want) * ldexp(1, -1 - fraction_bits(type));
@@ -292,22 +273,22 @@ static void round_once_or_twice(struct rank *me)
 
 static void test_sums_of_16_bits_are_rounded_at_most_twice(void **state)
 {
-    static const struct layout some[] = {
-        { { 4, { "transport=shm" } }, 0 },
-        { { 7, { "transport=shm" } }, 0 },
-        { { 4, { "transport=tcp" } }, 0 },
-        { { 5, { "transport=tcp" } }, 0 },
-        { { 4, { "ranks_per_host=2" } }, 2 },
-        { { 6, { "ranks_per_host=2" } }, 2 },
-        { { 8, { "ranks_per_host=4" } }, 4 },
-        { { 8, { "ranks_per_host=2" } }, 2 },
-        { { 5, { "ranks_per_host=3" } }, 3 },
-        { { 8, { "ranks_per_host=4", "numerics=portable" } }, 0 },
+    static const struct coll_setup some[] = {
+        { 4, { "transport=shm" } },
+        { 7, { "transport=shm" } },
+        { 4, { "transport=tcp" } },
+        { 5, { "transport=tcp" } },
+        { 4, { "ranks_per_host=2" } },
+        { 6, { "ranks_per_host=2" } },
+        { 8, { "ranks_per_host=4" } },
+        { 8, { "ranks_per_host=2" } },
+        { 5, { "ranks_per_host=3" } },
+        { 8, { "ranks_per_host=4", "numerics=portable" } },
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof some / sizeof *some; i++)
-        ranks_fork(some[i].setup.ranks, round_once_or_twice, (void *)(uintptr_t)&some[i]);
+        ranks_fork(some[i].ranks, round_once_or_twice, (void *)(uintptr_t)&some[i]);
 }
 
 /* ---- averages at both ends of float16 ---- */

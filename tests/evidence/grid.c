@@ -26,30 +26,27 @@
 
 /* ---- the choices ---- */
 
-static const struct layout {
-    struct coll_setup setup;
-    int per_host; /* where hosts' sums are part of the tree; 0: they are not */
-} layouts[] = {
-    { { 1, { "transport=shm" } }, 0 },
-    { { 2, { "transport=shm" } }, 0 },
-    { { 3, { "transport=shm" } }, 0 },
-    { { 4, { "transport=shm" } }, 0 },
-    { { 5, { "transport=shm" } }, 0 },
-    { { 7, { "transport=shm" } }, 0 },
-    { { 1, { "transport=tcp" } }, 0 },
-    { { 2, { "transport=tcp" } }, 0 },
-    { { 3, { "transport=tcp" } }, 0 },
-    { { 4, { "transport=tcp" } }, 0 },
-    { { 5, { "transport=tcp" } }, 0 },
-    { { 7, { "transport=tcp" } }, 0 },
-    { { 4, { "ranks_per_host=2" } }, 2 }, /* 2 hosts x 2 */
-    { { 6, { "ranks_per_host=2" } }, 2 }, /* 3 hosts x 2 */
-    { { 5, { "ranks_per_host=3" } }, 0 }, /* 3 and 2 */
-    { { 7, { "ranks_per_host=3" } }, 0 }, /* 3, 3 and 1 */
-    { { 4, { "ranks_per_host=2", "transport=tcp" } }, 0 },
-    { { 6, { "ranks_per_host=2", "transport=tcp" } }, 0 },
-    { { 5, { "ranks_per_host=3", "transport=tcp" } }, 0 },
-    { { 7, { "ranks_per_host=3", "transport=tcp" } }, 0 },
+static const struct coll_setup layouts[] = {
+    { 1, { "transport=shm" } },
+    { 2, { "transport=shm" } },
+    { 3, { "transport=shm" } },
+    { 4, { "transport=shm" } },
+    { 5, { "transport=shm" } },
+    { 7, { "transport=shm" } },
+    { 1, { "transport=tcp" } },
+    { 2, { "transport=tcp" } },
+    { 3, { "transport=tcp" } },
+    { 4, { "transport=tcp" } },
+    { 5, { "transport=tcp" } },
+    { 7, { "transport=tcp" } },
+    { 4, { "ranks_per_host=2" } }, /* 2 hosts x 2 */
+    { 6, { "ranks_per_host=2" } }, /* 3 hosts x 2 */
+    { 5, { "ranks_per_host=3" } }, /* 3 and 2 */
+    { 7, { "ranks_per_host=3" } }, /* 3, 3 and 1 */
+    { 4, { "ranks_per_host=2", "transport=tcp" } },
+    { 6, { "ranks_per_host=2", "transport=tcp" } },
+    { 5, { "ranks_per_host=3", "transport=tcp" } },
+    { 7, { "ranks_per_host=3", "transport=tcp" } },
 };
 #define LAYOUTS ((int)(sizeof layouts / sizeof *layouts))
 
@@ -230,37 +227,18 @@ static void add_sample(uint64_t seed)
 static uint64_t seed;
 static int now; /* the layout */
 
-/* The host of each rank, where sums have the tree of a layout that does not fit the canonical one; NULL: they have
- * that. v forms go over links between all ranks. */
-static const uint8_t *hosts_of(const struct layout *l, bool v)
-{
-    static uint8_t host[RANKS_MOST];
-    int each = 0;
-
-    for (int i = 0; i < COLL_SETTINGS && l->setup.setting[i]; i++) {
-        const char *s = l->setup.setting[i];
-        if (strncmp(s, "ranks_per_host=", 15) == 0)
-            each = atoi(s + 15);
-        if (strcmp(s, "transport=tcp") == 0 || strcmp(s, "numerics=portable") == 0)
-            v = true;
-    }
-    for (int r = 0; r < l->setup.ranks && each; r++)
-        host[r] = (uint8_t)(r / each);
-    return each && !v && !l->per_host ? host : NULL;
-}
-
 static void one(ringred_comm *comm, const struct calls_memory *m, struct rank *me, const struct point *p,
                 uint64_t salt)
 {
     const struct what *what = &whats[p->at[WHAT]];
     struct numbers_random all = { seed + salt }, mine = { seed + salt + 1000 + (uint64_t)me->rank };
     struct call c = { .kind = what->kind, .v = what->v, .exact = true, .period = PRIME };
+    uint8_t host[NUMBERS_RANKS];
 
     c.root = (int)numbers_below(&all, (uint64_t)me->size);
     c.job = (struct numbers_job){ .type = 1 + p->at[TYPE], .op = RINGRED_SUM + p->at[OP] % OPS, .ranks = me->size,
                                   .kind = NUMBERS_WILD, .seed = numbers_next(&all),
-                                  .per_host = c.v ? 0 : layouts[now].per_host,
-                                  .host = hosts_of(&layouts[now], c.v) };
+                                  .host = c.v ? NULL : coll_hosts(&layouts[now], host) }; /* v forms: links */
     c.count = count_of(p->at[COUNT], me->size);
     c.in_place = p->at[PLACE] == IN || (p->at[PLACE] == MIXED && (me->rank + salt) % 2);
     calls_prepare(&c, m, me, &mine);
@@ -302,7 +280,7 @@ static size_t room_needed(int n)
 
 static void all_of_a_layout(struct rank *me)
 {
-    ringred_comm *comm = coll_open(me, &layouts[now].setup);
+    ringred_comm *comm = coll_open(me, &layouts[now]);
     struct calls_memory m;
 
     calls_memory_open(&m, comm, room_needed(me->size));
@@ -319,7 +297,7 @@ static void test_every_point_has_the_references_bits(void **state)
 {
     (void)state;
     for (now = 0; now < LAYOUTS; now++) {
-        const struct ranks_plan plan = { .size = layouts[now].setup.ranks, .run = all_of_a_layout,
+        const struct ranks_plan plan = { .size = layouts[now].ranks, .run = all_of_a_layout,
                                          .deadline_s = 4 * 3600 };
 
         ranks_run(&plan);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who owns progress, who sleeps, who is woken (lib/core/request.c), one access at a time: two threads
+/* Who owns progress, who sleeps, who is woken (lib/core/progress.c and request.c), one access at a time: two threads
  * wait for a request each, a third starts another, a fourth may abort; peers may answer or not, at any
  * time. Nobody sleeps while its request is done, while progress is free, or once the communicator is
  * broken; nobody works on a request that was given back; whoever breaks it, the peers are told. Stores
