@@ -131,6 +131,7 @@ void rr_port_holder(uint16_t port, char *text, size_t room)
     char link[64], path[64], name[64];
     unsigned long inode = listening_inode("/proc/net/tcp", port);
     DIR *d = NULL;
+    bool other = false; /* this process may have inherited the socket: another holder says more */
 
     *text = 0;
     if (!inode)
@@ -138,13 +139,14 @@ void rr_port_holder(uint16_t port, char *text, size_t room)
     snprintf(link, sizeof link, "socket:[%lu]", inode);
     if (inode)
         d = opendir("/proc");
-    for (struct dirent *e = d ? readdir(d) : NULL; e && !*text; e = readdir(d)) {
+    for (struct dirent *e = d ? readdir(d) : NULL; e && !other; e = readdir(d)) {
         if (!isdigit((unsigned char)e->d_name[0]) || !process_holds(e->d_name, link))
             continue;
         snprintf(path, sizeof path, "/proc/%.20s/comm", e->d_name);
         read_file(path, name, sizeof name);
         name[strcspn(name, "\n")] = 0;
         snprintf(text, room, "process %.20s (%s)", e->d_name, name);
+        other = strtol(e->d_name, NULL, 10) != getpid();
     }
     if (d)
         closedir(d);
