@@ -8,6 +8,10 @@
 
 #define RR_LINK_TAIL 2048 /* bytes of control frames that wait for their turn */
 #define RR_LINK_ASKED 16  /* operations whose text is remembered */
+#define RR_STREAMS_MOST 16
+#define RR_STRIPE_LEAST ((size_t)16 << 10) /* a message that is no longer is not cut */
+#define RR_STRIPE_MOST ((size_t)128 << 10)
+#define RR_STRIPE_GRAIN ((size_t)4 << 10)
 
 enum link_state { LINK_DOWN, LINK_UP, LINK_LEFT, LINK_DEAD };
 
@@ -24,6 +28,8 @@ struct rr_link {
     /* out: the message under way, then the tail */
     const struct rr_move *sending;
     size_t given;               /* bytes of it that streams have been given */
+    size_t level;               /* to which they are to be filled: share.c */
+    size_t unmeasured;          /* bytes of long messages since streams were weighed */
     _Atomic uint64_t payload;   /* bytes of messages that have gone out, without heads; any thread may look */
     unsigned char *rest;        /* what was left of a data frame when the communicator broke */
     size_t rest_bytes, rest_sent;
@@ -113,7 +119,14 @@ int rr_link_send(struct rr_transport *base, struct rr_move *m, ringred_error *wh
 int rr_link_flush_tail(struct rr_link *l); /* 0, PENDING, EPEER */
 void rr_link_queue(struct rr_tcp *t, int peer, const struct rr_frame *f, const void *payload); /* a control frame */
 int rr_link_send_errno(const struct rr_link *l); /* of the first stream that takes no more; 0: all do */
-size_t rr_link_stripe(const struct rr_link *l, const struct rr_move *m); /* bytes of the first frame of a message */
+size_t rr_link_first(const struct rr_link *l, const struct rr_move *m); /* bytes of the first frame of a message */
+
+/* ---- several streams (share.c) ---- */
+void rr_share_begin(struct rr_link *l);
+void rr_share_level(struct rr_link *l); /* of what is left of the message under way */
+size_t rr_share_part(const struct rr_link *l, const struct rr_stream *s); /* a stream's next part; 0: it has enough */
+void rr_share_sent(struct rr_link *l, size_t bytes); /* in long messages: now and then streams are weighed */
+void rr_share_weigh(struct rr_link *l, const uint64_t *busy_us);
 
 int rr_link_begin_send(struct rr_tcp *t, struct rr_move *m, ringred_error *why);
 int rr_link_go_on(struct rr_tcp *t, struct rr_move *m, ringred_error *why); /* with what is under way */

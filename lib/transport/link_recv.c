@@ -164,7 +164,7 @@ int rr_link_expect(struct rr_tcp *t, const struct rr_move *m, struct rr_frame *f
     RR_TRY(rr_ask_compare(m->ask, t->me, &f->ask, m->peer, why));
     if (rr_ask_is_by_pairs(m->ask) && theirs != m->elements)
         return rr_ask_parts(m->ask, t->me, m->elements, m->peer, theirs, why);
-    size_t first = rr_link_stripe(l, m);
+    size_t first = rr_link_first(l, m);
     if (f->kind == RR_FRAME_DATA && f->slot == m->slot && f->segment == m->segment && f->length == first)
         return 0;
     return rr_fail(why, RINGRED_EWIRE, m->peer, 0,
@@ -185,7 +185,7 @@ static int take_header(struct rr_tcp *t, struct rr_move *m, ringred_error *why)
     int rc = 0, system = 0;
 
     if (m->length > DIRECT && rr_stream_is_empty(s)) {
-        rc = rr_stream_read_both(s, m->bytes, rr_link_stripe(l, m), &system);
+        rc = rr_stream_read_both(s, m->bytes, rr_link_first(l, m), &system);
         if (rc)
             return rc < 0 ? rr_link_lost(t, m->peer, system, why) : rc;
     }

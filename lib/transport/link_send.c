@@ -5,9 +5,6 @@
 
 #include <string.h>
 
-#define STRIPE_LEAST ((size_t)16 << 10) /* bytes of a stripe; a message that is no longer is not cut */
-#define STRIPE_MOST ((size_t)128 << 10)
-
 int rr_link_lost(struct rr_tcp *t, int peer, int system, ringred_error *why)
 {
     struct rr_link *l = &t->link[peer];
@@ -56,23 +53,22 @@ int rr_link_send_errno(const struct rr_link *l)
     return system;
 }
 
-/* How both ends cut a message: a stripe for each stream, or more where they would be large, so that a fast
- * stream can take more of them. */
-size_t rr_link_stripe(const struct rr_link *l, const struct rr_move *m)
+/* How long the first frame of a message is, which both ends know: a stripe for each stream, or more where they
+ * would be large. The others are as long as the sender likes. */
+size_t rr_link_first(const struct rr_link *l, const struct rr_move *m)
 {
     size_t length = m->length;
-    size_t each = rr_round_up(length / (size_t)l->streams, 4096);
+    size_t each = rr_round_up(length / (size_t)l->streams, RR_STRIPE_GRAIN);
 
-    if (l->streams == 1 || length <= STRIPE_LEAST || (m->slot == RR_TALK_SLOT && length <= RR_EAGER))
+    if (l->streams == 1 || length <= RR_STRIPE_LEAST || (m->slot == RR_TALK_SLOT && length <= RR_EAGER))
         return length;
-    return each < STRIPE_LEAST ? STRIPE_LEAST : each > STRIPE_MOST ? STRIPE_MOST : each;
+    return each < RR_STRIPE_LEAST ? RR_STRIPE_LEAST : each > RR_STRIPE_MOST ? RR_STRIPE_MOST : each;
 }
 
 /* The next part of the message under way, to a stream that is idle. */
-static void give(struct rr_link *l, struct rr_stream *s)
+static void give(struct rr_link *l, struct rr_stream *s, size_t part)
 {
     const struct rr_move *m = l->sending;
-    size_t left = m->length - l->given, stripe = rr_link_stripe(l, m), part = left < stripe ? left : stripe;
     struct rr_frame f = { .kind = l->given ? RR_FRAME_STRIPE : m->offers ? RR_FRAME_OFFER : RR_FRAME_DATA,
                           .length = (uint32_t)part,
                           .slot = m->slot,
@@ -92,13 +88,21 @@ static void give(struct rr_link *l, struct rr_stream *s)
 /* Each stream goes on with what it has, and takes more when it is through. */
 static int send_stripes(struct rr_link *l)
 {
+    size_t length = l->sending->length;
     bool busy = false;
 
+    if (l->streams > 1 && l->given < length)
+        rr_share_level(l);
     for (int i = 0; i < l->streams; i++) {
         struct rr_stream *s = &l->stream[i];
-        for (int rc = 0; rc == 0 && (s->busy || l->given < l->sending->length);) {
+        for (int rc = 0; rc == 0;) {
+            size_t part = s->busy || l->given == length ? 0 : rr_share_part(l, s);
+            if (part) {
+                give(l, s, part);
+                s->waiting += part;
+            }
             if (!s->busy)
-                give(l, s);
+                break;
             rc = rr_stream_push(s);
             if (rc < 0)
                 return rc;
@@ -107,7 +111,7 @@ static int send_stripes(struct rr_link *l)
         }
         busy = busy || s->busy;
     }
-    return busy || l->given < l->sending->length ? RINGRED_PENDING : 0;
+    return busy || l->given < length ? RINGRED_PENDING : 0;
 }
 
 int rr_link_begin_send(struct rr_tcp *t, struct rr_move *m, ringred_error *why)
@@ -119,7 +123,7 @@ int rr_link_begin_send(struct rr_tcp *t, struct rr_move *m, ringred_error *why)
         return rc < 0 ? rr_link_last_words(t, m->peer, why) : rc;
     l->sending = m;
     l->given = 0;
-    give(l, l->stream);
+    give(l, l->stream, rr_link_first(l, m));
     return 0;
 }
 
@@ -142,6 +146,8 @@ int rr_link_go_on(struct rr_tcp *t, struct rr_move *m, ringred_error *why)
     atomic_store_explicit(&l->payload, atomic_load_explicit(&l->payload, memory_order_relaxed) + m->length,
                           memory_order_relaxed);
     l->sending = NULL;
+    if (l->streams > 1 && m->length > RR_STRIPE_LEAST)
+        rr_share_sent(l, m->length);
     return 0;
 }
 

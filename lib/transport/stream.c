@@ -6,7 +6,10 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
+
+#include <linux/sockios.h>
 
 void rr_stream_frame(struct rr_stream *s, const struct rr_frame *f, const void *payload)
 {
@@ -41,6 +44,16 @@ int rr_stream_push(struct rr_stream *s)
     }
     s->busy = false;
     return 0;
+}
+
+size_t rr_stream_waiting(const struct rr_stream *s)
+{
+    size_t rest = s->busy ? RR_FRAME_BYTES + s->out_bytes - s->sent : 0;
+    int queued = 0;
+
+    if (!s->rings && ioctl(s->fd, SIOCOUTQNSD, &queued) < 0)
+        queued = 0;
+    return rest + (size_t)queued;
 }
 
 int rr_stream_write(struct rr_stream *s, const void *bytes, size_t length, size_t *sent)

@@ -17,6 +17,9 @@ struct rr_stream {
     unsigned char head[RR_FRAME_BYTES];
     const unsigned char *out;
     size_t out_bytes, sent;     /* of the payload; of head and payload */
+    size_t waiting;             /* share.c: bytes that are still to be delivered; the part of a message that it gets; */
+    uint32_t weight;            /* and how long the kernel has called it busy */
+    uint64_t busy_us;
 
     bool ended;                 /* nothing more will come; read_errno: why, 0 for an end of stream */
     int read_errno;
@@ -36,6 +39,7 @@ struct rr_stream {
 
 void rr_stream_frame(struct rr_stream *s, const struct rr_frame *f, const void *payload);
 int rr_stream_push(struct rr_stream *s);                      /* the frame in flight; 0: all of it is out */
+size_t rr_stream_waiting(const struct rr_stream *s);           /* bytes that the peer's kernel does not have yet */
 int rr_stream_write(struct rr_stream *s, const void *bytes, size_t length, size_t *sent); /* plain bytes */
 
 int rr_stream_fill(struct rr_stream *s, int *system);         /* reads ahead into the room, which has some left */

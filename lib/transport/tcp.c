@@ -332,6 +332,7 @@ static int open_link(struct rr_tcp *t, struct rr_link *l, const int *fd, int str
         return RINGRED_ENOMEM;
     }
     l->state = LINK_UP;
+    rr_share_begin(l);
     for (int i = 0; i < l->streams; i++) {
         l->stream[i].fd = rr_fd_own(fd[i]);
         set_options(fd[i], l->streams, t->peer_timeout_ns);
