@@ -142,7 +142,7 @@ bool bench_open(const struct bench_options *o, ringred_choose_fn choose, void *c
     ringred_unique_id id;
     ringred_error why;
 
-    ringred_config_init(&config);
+    ringred_config_init(&config, sizeof config);
     ringred_error_init(&why);
     config.settings = o->settings;
     config.choose = choose;

@@ -31,7 +31,27 @@ consumers()
         c++ -x c++ -std=c++17 -Wall -Wextra -Wpedantic -Werror -fsyntax-only \
             $(pkg-config "$@" --cflags ringred) "$source/pkgconfig/consumer.c"
     fi
-    for program in ringred-bench ringred-info ringred-run; do
+    if command -v cmake >/dev/null; then
+        mkdir -p "$place/with-cmake" && cp "$source/pkgconfig/consumer.c" "$place/with-cmake/"
+        cat >"$place/with-cmake/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.18)
+project(consumer C)
+find_package(ringred 0.1 REQUIRED CONFIG)
+foreach(kind ringred static)
+  add_executable(with-${kind} consumer.c)
+  target_link_libraries(with-${kind} ringred::${kind})
+endforeach()
+END
+        rm -rf "$place/with-cmake/build"
+        cmake -S "$place/with-cmake" -B "$place/with-cmake/build" \
+            -Dringred_DIR="$(dirname "$(find "$root" -name ringred-config.cmake)")" >/dev/null
+        cmake --build "$place/with-cmake/build" >/dev/null
+        "$place/with-cmake/build/with-ringred"
+        "$place/with-cmake/build/with-static"
+    else
+        echo "without cmake: its package file is not tried"
+    fi
+    for program in ringred-bench ringred-conform ringred-info ringred-run; do
         [ -n "$(find "$root" -name $program -perm -100)" ] || { echo "$program is not installed"; exit 1; }
     done
 }

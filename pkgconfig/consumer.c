@@ -11,7 +11,7 @@ int main(void)
     ringred_error why;
     double x = 20.5;
 
-    ringred_config_init(&config);
+    ringred_config_init(&config, sizeof config);
     ringred_error_init(&why);
     config.rank = 0;
     config.size = 1;

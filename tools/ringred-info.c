@@ -304,7 +304,7 @@ static ringred_comm *join(const struct request *r, int rank, const ringred_uniqu
     ringred_error why;
     ringred_comm *comm;
 
-    ringred_config_init(&config);
+    ringred_config_init(&config, sizeof config);
     ringred_error_init(&why);
     config.rank = rank;
     config.size = r->ranks;

@@ -8,7 +8,8 @@
  *  - Buffers stay the caller's; from the start of a call to its completion the library reads and
  *    writes them, and nobody else may.
  *  - send == recv means in place. Any other overlap of the two is an error.
- *  - Structs begin with struct_size and are filled by their init function before use.
+ *  - Structs begin with struct_size and are filled by their init function before use, which is given sizeof the struct: a
+ *    later library has more fields than the program that calls it, and writes no further than the program knows.
  *  - The library never prints, exits, aborts or installs signal handlers. */
 #ifndef RINGRED_H
 #define RINGRED_H
@@ -37,7 +38,7 @@ typedef struct ringred_request ringred_request;
 
 /* ---- errors ---- */
 
-/* What went wrong, in numbers and in one sentence. */
+/* What went wrong, in numbers and in one sentence. This struct never grows. */
 typedef struct ringred_error {
     uint32_t struct_size;
     int32_t code;       /* the status */
@@ -110,9 +111,13 @@ typedef struct ringred_config {
     void *log_context;
     ringred_choose_fn choose;    /* NULL: the library chooses */
     void *choose_context;
+    /* Asked at least every 50 ms while a call that sets up or tears down waits for other ranks (create, split, group,
+     * op_create, destroy): not 0 ends it with EINTERRUPTED. NULL: none. It must not call this library. */
+    int32_t (*interrupt)(void *context);
+    void *interrupt_context;
 } ringred_config;
 
-RINGRED_API void ringred_config_init(ringred_config *config);
+RINGRED_API void ringred_config_init(ringred_config *config, size_t size);
 
 /* ---- communicators ---- */
 
@@ -326,6 +331,62 @@ RINGRED_API int32_t ringred_broadcast_list_start(ringred_comm *comm, const void 
 RINGRED_API int32_t ringred_barrier(ringred_comm *comm);
 RINGRED_API int32_t ringred_barrier_start(ringred_comm *comm, ringred_request **request);
 
+/* ---- any of these calls, with options ----
+ * One struct says which collective it is and what else is wanted of it; fields that the collective does not have are
+ * left as the init function wrote them. New options become new fields at its end. */
+
+#define RINGRED_ALLREDUCE ((int32_t)513)
+#define RINGRED_REDUCE ((int32_t)514)
+#define RINGRED_REDUCE_SCATTER ((int32_t)515)
+#define RINGRED_BROADCAST ((int32_t)516)
+#define RINGRED_ALLGATHER ((int32_t)517)
+#define RINGRED_GATHER ((int32_t)518)
+#define RINGRED_SCATTER ((int32_t)519)
+#define RINGRED_ALLTOALL ((int32_t)520)
+#define RINGRED_BARRIER ((int32_t)521)
+#define RINGRED_REDUCE_SCATTERV ((int32_t)522)
+#define RINGRED_ALLGATHERV ((int32_t)523)
+#define RINGRED_GATHERV ((int32_t)524)
+#define RINGRED_SCATTERV ((int32_t)525)
+#define RINGRED_ALLTOALLV ((int32_t)526)
+
+#define RINGRED_BY_SETTING INT64_MIN /* of a timeout: as the settings say */
+
+/* The operation has ended with this status. Called once, inside a call of this library that any thread makes, or on
+ * the progress thread, with no lock held; it may start operations, and must not wait for any nor destroy the
+ * communicator. */
+typedef void (*ringred_done_fn)(void *context, int32_t status);
+
+typedef struct ringred_call {
+    uint32_t struct_size;
+    int32_t collective;          /* RINGRED_ALLREDUCE, ... */
+    const void *send;
+    void *recv;
+    size_t count;                /* elements of one part; of this rank's own part of allgatherv, gatherv, scatterv */
+    int32_t type, op, root;
+    int32_t reserved;            /* 0 */
+    const size_t *send_counts;   /* of scatterv, alltoallv, reduce_scatterv: elements of each part; else NULL */
+    const size_t *send_places;   /* where each begins, in elements; NULL: one behind the other */
+    const size_t *recv_counts;   /* of allgatherv, gatherv, alltoallv */
+    const size_t *recv_places;
+    /* Of sums and averages of floats and complex numbers: what they are multiplied by, once, before the one
+     * rounding (in float32 for floats of 8 and 16 bits, in their own precision for the others). The same on all ranks,
+     * finite and not 0; 1: nothing is done. */
+    double scale;
+    int64_t timeout_ns;          /* of ringred_run, which breaks the communicator when it is over */
+    ringred_done_fn done;        /* of ringred_start, instead of a request; NULL: none */
+    void *done_context;
+} ringred_call;
+
+RINGRED_API void ringred_call_init(ringred_call *call, size_t size, int32_t collective);
+
+/* As the blocking form of that collective, and as its _start form. The struct is the caller's again when they return.
+ * With `done`, request is NULL: nobody waits for it, and the operation moves inside other calls, ringred_poll among
+ * them, or by the progress thread. Statuses as collectives; EVERSION: the struct has fields that are newer than this
+ * library. */
+RINGRED_API int32_t ringred_run(ringred_comm *comm, const ringred_call *call);
+RINGRED_API int32_t ringred_start(ringred_comm *comm, const ringred_call *call, ringred_request **request);
+
 /* ---- messages from one rank to another ----
  * A message has a type, a count and a tag; tags are from 0 up. Those from one rank to another with one tag are received
  * in the order in which their sends were started, by receives in the order in which these were. They are no
@@ -342,7 +403,7 @@ typedef struct ringred_message {
     int32_t reserved; /* 0 */
     size_t count;     /* elements, at most those of the receive */
 } ringred_message;
-RINGRED_API void ringred_message_init(ringred_message *message);
+RINGRED_API void ringred_message_init(ringred_message *message, size_t size);
 
 RINGRED_API int32_t ringred_send(ringred_comm *comm, const void *send, size_t count, int32_t type, int32_t dest,
                                  int32_t tag);
@@ -362,6 +423,20 @@ RINGRED_API int32_t ringred_recv_start(ringred_comm *comm, void *recv, size_t co
  * request has ended and is freed. wait with timeout 0 is test. */
 RINGRED_API int32_t ringred_wait(ringred_request *request, int64_t timeout_ns);
 RINGRED_API int32_t ringred_test(ringred_request *request);
+
+/* ---- event loops ----
+ * For programs that sleep in poll or epoll of their own: after starting something, and where the descriptor is
+ * readable, call ringred_poll, which moves what is in flight; then test the requests, then sleep. Whatever ends
+ * after that call, and any failure that is found, makes the descriptor readable; it may be so for no reason, too.
+ * Both are about all communicators of the job, whichever of them is given. */
+
+/* A descriptor to sleep on (POLLIN); the same each time; the library's, which closes it with the last communicator.
+ * The first call opens three. ELIMIT, EFORKED, EINVAL. */
+RINGRED_API int32_t ringred_comm_descriptor(ringred_comm *comm);
+
+/* Moves what can be moved now, without waiting. 0: nothing is in flight; RINGRED_PENDING: something is, and the
+ * descriptor (asked for before) tells when to call again. The failure that broke the communicator, if one did. */
+RINGRED_API int32_t ringred_poll(ringred_comm *comm);
 
 /* ---- about this library ---- */
 

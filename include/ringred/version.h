@@ -10,6 +10,6 @@
 #define RINGRED_VERSION "0.1.0"
 
 #define RINGRED_ABI_VERSION 0        /* the number in the shared library's name */
-#define RINGRED_PLUGIN_ABI_VERSION 0 /* 0: no plug-in header has been published yet */
+#define RINGRED_PLUGIN_ABI_VERSION 1 /* in the name of the function that a transport plug-in exports */
 
 #endif

@@ -48,7 +48,11 @@ int64_t ringred_describe(char *text, size_t room)
                 __VERSION__);
     rr_text_add(&t, "{\"name\":\"shm\",\"usable\":true},{\"name\":\"tcp\",\"usable\":true},"
                     "{\"name\":\"ofi\",\"usable\":false,\"why\":\"not in this release\"},"
-                    "{\"name\":\"nccl\",\"usable\":false,\"why\":\"not in this release\"}],");
+                    "{\"name\":\"nccl\",\"usable\":false,\"why\":\"not in this release\"}");
+    rr_plugins_describe(&t);
+    rr_text_add(&t, "],\"plugin_path\":");
+    rr_text_add_json(&t, rr_plugin_folders());
+    rr_text_add(&t, ",");
     rr_text_add(&t, "\"algorithms\":");
     rr_algorithms_describe(&t);
     rr_text_add(&t, ",");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The doors to collectives and requests: check arguments, make a call record, forward. */
-#include "core/core.h"
+#include "api/api.h"
 
 /* One end of a call: parts of `count` elements each, one behind the other. */
 struct buffer {
@@ -77,7 +77,7 @@ static int check_overlap(ringred_comm *c, const struct rr_call *call, struct rr_
                                                  : "recv == send + rank * count elements");
 }
 
-static int check(ringred_comm *c, struct rr_call *call)
+int rr_api_check(ringred_comm *c, struct rr_call *call)
 {
     if (RR_UNLIKELY(!c))
         return RINGRED_EINVAL;
@@ -109,13 +109,13 @@ static struct rr_call simple(enum rr_collective what, const void *send, void *re
 
 static int32_t run(ringred_comm *c, struct rr_call call)
 {
-    RR_TRY(check(c, &call));
+    RR_TRY(rr_api_check(c, &call));
     return rr_comm_run(c, &call);
 }
 
 static int32_t start(ringred_comm *c, struct rr_call call, ringred_request **request)
 {
-    RR_TRY(check(c, &call));
+    RR_TRY(rr_api_check(c, &call));
     return request ? rr_comm_start(c, &call, request)
                    : rr_comm_refuse(c, RINGRED_EINVAL, "%s: request is NULL", rr_collective_name(call.what));
 }
@@ -309,7 +309,7 @@ static int check_ragged_overlap(ringred_comm *c, const struct rr_call *call, siz
     return 0;
 }
 
-static int check_ragged(ringred_comm *c, struct rr_call *call, struct rr_ragged *g)
+int rr_api_check_parts(ringred_comm *c, struct rr_call *call, struct rr_ragged *g)
 {
     size_t bytes, in_end, out_end;
 
@@ -355,14 +355,14 @@ static int check_ragged(ringred_comm *c, struct rr_call *call, struct rr_ragged 
 
 static int32_t run_ragged(ringred_comm *c, struct rr_call call, struct rr_ragged parts)
 {
-    RR_TRY(check_ragged(c, &call, &parts));
+    RR_TRY(rr_api_check_parts(c, &call, &parts));
     return rr_comm_run(c, &call);
 }
 
 static int32_t start_ragged(ringred_comm *c, struct rr_call call, struct rr_ragged parts,
                             ringred_request **request)
 {
-    RR_TRY(check_ragged(c, &call, &parts));
+    RR_TRY(rr_api_check_parts(c, &call, &parts));
     return request ? rr_comm_start(c, &call, request)
                    : rr_comm_refuse(c, RINGRED_EINVAL, "%sv: request is NULL", rr_collective_name(call.what));
 }

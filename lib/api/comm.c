@@ -4,10 +4,11 @@
 
 #include <string.h>
 
-void ringred_config_init(ringred_config *config)
+void ringred_config_init(ringred_config *config, size_t size)
 {
-    if (config)
-        *config = (ringred_config){ .struct_size = sizeof *config, .rank = -1, .size = -1 };
+    const ringred_config ours = { .rank = -1, .size = -1 };
+
+    rr_struct_init(config, size, &ours, sizeof ours);
 }
 
 #define CONFIG_LEAST offsetof(ringred_config, choose) /* what the first release had */
@@ -17,7 +18,7 @@ static int read_config(const ringred_config *given, ringred_config *config, ring
 {
     const unsigned char *bytes = (const unsigned char *)given;
 
-    ringred_config_init(config);
+    ringred_config_init(config, sizeof *config);
     if (!given)
         return 0;
     if (given->struct_size < CONFIG_LEAST)

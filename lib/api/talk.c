@@ -2,10 +2,11 @@
 /* The doors to messages from one rank to another. */
 #include "core/core.h"
 
-void ringred_message_init(ringred_message *message)
+void ringred_message_init(ringred_message *message, size_t size)
 {
-    if (message)
-        *message = (ringred_message){ .struct_size = sizeof *message, .source = RINGRED_ANY_SOURCE };
+    const ringred_message ours = { .source = RINGRED_ANY_SOURCE };
+
+    rr_struct_init(message, size, &ours, sizeof ours);
 }
 
 static int check(ringred_comm *c, const struct rr_message *m)

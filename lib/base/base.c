@@ -33,6 +33,19 @@ int rr_deadline_ms(int64_t deadline_ns, int most_ms)
     return left > most_ms ? most_ms : (int)left;
 }
 
+/* ---- structs of callers ---- */
+
+void rr_struct_init(void *his, size_t size, const void *ours, size_t our_size)
+{
+    uint32_t struct_size = (uint32_t)size;
+
+    if (!his || size < sizeof struct_size)
+        return;
+    memset(his, 0, size);
+    memcpy(his, ours, size < our_size ? size : our_size);
+    memcpy(his, &struct_size, sizeof struct_size);
+}
+
 /* ---- failures ---- */
 
 int rr_fail(ringred_error *why, int code, int rank, int system, const char *format, ...)

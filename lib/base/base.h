@@ -32,6 +32,20 @@ void rr_free(void *memory);
 void rr_alloc_fail_after(long nth, bool from_there);
 long rr_alloc_count(void); /* allocations so far in this process */
 
+/* A struct of a caller's, as long as he knows it: what he knows of ours (which begins with struct_size), then zeros. */
+void rr_struct_init(void *his, size_t size, const void *ours, size_t our_size);
+
+/* ---- the caller's word that a set-up call shall end ---- */
+#define RR_INTERRUPT_NS 50000000 /* it is asked for at least this often */
+struct rr_interrupt {
+    int32_t (*fn)(void *context); /* NULL: there is none */
+    void *context;
+};
+static inline bool rr_is_interrupted(const struct rr_interrupt *i)
+{
+    return i->fn && i->fn(i->context) != 0;
+}
+
 /* ---- forks and descriptors (fork.c) ---- */
 /* How often this process's line has forked since the library was first used: an object made under another
  * number belongs to a parent. */

@@ -22,8 +22,9 @@ static const struct row {
     const char *choices; /* CHOICE: words with | between; an unlisted word is an error */
     const char *help;
 } rows[RR_SETTINGS] = {
-    [RR_SET_TRANSPORT] = { "transport", CHOICE, 0, 0, "auto", "auto|shm|tcp",
-                           "how ranks reach each other; auto: shm inside a host, tcp between hosts" },
+    [RR_SET_TRANSPORT] = { "transport", TEXT, 0, 0, "auto", NULL,
+                           "how ranks reach each other: shm, tcp, the name of a plug-in, or shm,NAME: shm inside a host and "
+                           "NAME between hosts; auto: shm,tcp" },
     [RR_SET_ALGORITHM] = { "algorithm", TEXT, 0, 0, "auto", NULL,
                            "plans by name, with commas, each for its collective and where it is possible "
                            "(ringred-info --algorithms); auto: by size" },

@@ -9,7 +9,7 @@
 
 #define RR_WIRE_VERSION 1
 #define RR_KEY_BYTES    32
-#define RR_RANKS_MOST   4096
+#define RR_RANKS_MOST   4096 /* what a root needs is 12 bits (rr_ask_scale) */
 
 /* What the environment or the caller says about this process's place in the job. */
 struct rr_launch {
@@ -20,6 +20,7 @@ struct rr_launch {
     bool has_key;                    /* a secret was given */
     unsigned char job[16];           /* hash that names the job: two jobs differ */
     int listener; /* borrowed: an open listening socket of rank 0 (unique id, root_fd), or -1 */
+    struct rr_interrupt interrupt;
 };
 
 /* Decides from config, settings and environment. ESETTING names what contradicts what. */
@@ -52,6 +53,9 @@ int rr_boot_open(const struct rr_launch *launch, const struct rr_settings *setti
                  ringred_error *why);
 const struct rr_member *rr_boot_member(const struct rr_boot *boot, int rank);
 uint64_t rr_boot_net(const struct rr_boot *boot, int rank); /* equal: each other's loopback can be reached */
+
+/* 32 bytes that all ranks of this communicator have, and nobody else where the job has a key; others for each label. */
+void rr_boot_secret(const struct rr_boot *boot, const char *label, unsigned char secret[32]);
 
 /* Everybody's `bytes` bytes to everybody, by way of rank 0. all has size * bytes. Collective. */
 int rr_boot_allgather(struct rr_boot *boot, const void *mine, size_t bytes, void *all,

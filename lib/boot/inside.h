@@ -185,7 +185,7 @@ struct rr_boot {
     char where[300];              /* the root in words */
     const char *inside, *outside; /* congestion control of data links; NULL: the system's */
     bool picked;                  /* the setting interface says which addresses to use */
-    int64_t started_ns, deadline_ns;
+    int64_t started_ns, deadline_ns, asked_ns; /* asked: the caller, whether to go on */
     unsigned char session[RR_JOB_BYTES]; /* this communicator's: connections of two cannot mix */
     struct rr_entry *entry;              /* [size] */
     struct rr_line *line; /* root: [size + RR_SPARE_LINES], others: [1], to the root */

@@ -237,7 +237,8 @@ int rr_boot_turn(struct rr_boot *b)
     if (moved)
         return moved < 0 ? rr_boot_fail(b, &why) : 0;
     collect(b);
-    if (poll(b->polls.at, (nfds_t)b->polls.used, rr_deadline_ms(b->polls.wake_ns, 1000)) < 0 &&
+    int most = b->launch.interrupt.fn ? RR_INTERRUPT_NS / 1000000 : 1000;
+    if (poll(b->polls.at, (nfds_t)b->polls.used, rr_deadline_ms(b->polls.wake_ns, most)) < 0 &&
         errno != EINTR) {
         rr_fail(&why, RINGRED_ESYSTEM, -1, errno, "cannot wait for the other ranks");
         return rr_boot_fail(b, &why);
@@ -253,6 +254,19 @@ int rr_boot_turn(struct rr_boot *b)
     return b->failure.code;
 }
 
+static bool is_interrupted(struct rr_boot *b, ringred_error *why)
+{
+    int64_t now = rr_now_ns();
+
+    if (now < b->asked_ns + RR_INTERRUPT_NS / 2)
+        return false;
+    b->asked_ns = now;
+    if (!rr_is_interrupted(&b->launch.interrupt))
+        return false;
+    rr_fail(why, RINGRED_EINTERRUPTED, b->rank, 0, "the caller interrupted rank %d while it made a communicator", b->rank);
+    return true;
+}
+
 int rr_boot_loop(struct rr_boot *b, bool (*done)(const struct rr_boot *b),
                  int (*expired)(struct rr_boot *b, ringred_error *why), int64_t deadline_ns)
 {
@@ -263,10 +277,14 @@ int rr_boot_loop(struct rr_boot *b, bool (*done)(const struct rr_boot *b),
         int64_t until = b->is_root && b->deadline_ns < deadline_ns ? b->deadline_ns : deadline_ns;
         b->polls.wake_ns = until;
         RR_TRY(rr_boot_turn(b));
-        if (rr_now_ns() >= until && !done(b)) {
+        if (done(b))
+            break;
+        if (rr_now_ns() >= until) {
             expired(b, &why);
             return rr_boot_fail(b, &why);
         }
+        if (is_interrupted(b, &why))
+            return rr_boot_fail(b, &why);
     }
     return 0;
 }

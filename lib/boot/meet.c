@@ -580,6 +580,16 @@ uint64_t rr_boot_net(const struct rr_boot *b, int rank)
     return b->entry[rank].net;
 }
 
+void rr_boot_secret(const struct rr_boot *b, const char *label, unsigned char secret[32])
+{
+    crypto_generichash_state s;
+
+    crypto_generichash_init(&s, b->launch.key, sizeof b->launch.key, 32);
+    crypto_generichash_update(&s, b->session, sizeof b->session);
+    crypto_generichash_update(&s, (const unsigned char *)label, strlen(label));
+    crypto_generichash_final(&s, secret, 32);
+}
+
 const struct rr_member *rr_boot_member(const struct rr_boot *boot, int rank)
 {
     return rank >= 0 && rank < boot->size ? &boot->entry[rank].member : NULL;

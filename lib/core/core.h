@@ -36,6 +36,9 @@ struct ringred_request {
     struct rr_talk talk;        /* a message from one rank to another instead of a run (talk.c) */
     enum { RR_NO_TALK, RR_SENDS, RR_RECEIVES } talks;
     ringred_message *message;   /* NULL, or where to say what came */
+    ringred_done_fn done;       /* instead of somebody who waits; NULL: somebody waits */
+    void *done_context;
+    struct ringred_request *fired; /* of family.ended */
     struct ringred_request *after; /* of family.talks, or talk_comers */
 };
 
@@ -87,6 +90,8 @@ struct rr_family {
     struct rr_shared *shared;   /* NULL: this rank shares memory with nobody */
     struct rr_transport *links; /* NULL: none */
     struct rr_transport *post;  /* without links: for messages between ranks that share memory */
+    struct rr_interrupt interrupt;
+    struct rr_wires wires;      /* what the setting transport says */
     struct rr_tuning *tuning;   /* NULL: none; the same on all ranks */
     ringred_choose_fn choose;   /* NULL: none */
     void *choose_context;
@@ -106,6 +111,13 @@ struct rr_family {
     int vain;                   /* spins that were in vain lately, 0 to 3; the owner's */
     int64_t look_ns;            /* when polling looks after the peers next; the owner's */
     int64_t spin_ns;            /* how long to spin or yield before sleeping */
+    struct ringred_request *ended; /* whose callers get their word when the owner leaves; the owner's */
+    bool other_ended;           /* something that its owner did not wait for has ended; the owner's */
+    struct rr_listener {        /* a program that sleeps on the descriptor (listen.c) */
+        int set, timer, bell;   /* the descriptor: an epoll set of the two, and of the family's own; -1: not there */
+        bool lies;              /* between rr_wait_lie_down and rr_wait_get_up, owned by nobody; the owner's */
+        _Atomic uint32_t armed; /* the bell is to be rung at the next news */
+    } listener;
 
     /* progress=thread (mover.c) */
     bool threaded;
@@ -208,6 +220,12 @@ struct rr_call {
     const struct rr_ragged *ragged; /* NULL: all parts are alike. Displacements NULL: one behind the other */
     const struct rr_vectors *vectors; /* NULL: one. Else a list of them; in, out, count and type say nothing */
     const struct rr_user_op *user; /* op is one of the caller's; NULL: it is not */
+    double scale;               /* of the sum; 0: none */
+    bool timed;                 /* the blocking form takes timeout_ns instead of the setting */
+    bool sets_up;               /* the blocking form may be interrupted */
+    int64_t timeout_ns;
+    ringred_done_fn done;       /* instead of a request */
+    void *done_context;
 };
 
 /* ---- operators of the caller's (op.c) ---- */
@@ -247,6 +265,8 @@ bool rr_list_next(struct ringred_request *request, struct rr_call *call, struct 
 void rr_list_free(struct rr_list *list);
 int rr_family_do(struct rr_family *family, int (*run)(struct rr_family *family, void *with), void *with);
 void rr_wake_waiters(struct rr_family *family);
+void rr_tell_others(struct rr_family *family); /* the owner's, who goes on: something has ended */
+void rr_requests_give_up(struct rr_family *family, int status); /* those with `done`, which fire when progress is given up */
 int rr_family_poll(struct rr_family *family); /* lets what is in flight move */
 void rr_requests_drop(ringred_comm *comm); /* those that were not waited for; it has nothing to do */
 int rr_comm_start(ringred_comm *comm, const struct rr_call *call, ringred_request **request);
@@ -255,7 +275,10 @@ int rr_comm_run(ringred_comm *comm, const struct rr_call *call); /* start and wa
 int rr_start_begin(ringred_comm *comm);
 void rr_start_end(ringred_comm *comm, bool started);
 struct ringred_request *rr_request_take(ringred_comm *comm); /* with starting taken, and pool unless it is the first */
-int rr_request_wait_or_break(ringred_request *request, const char *what); /* the blocking forms: setting timeout */
+/* The blocking forms: what is not over in time, or interrupted while it sets up, breaks the family. */
+int rr_request_wait_or_break(ringred_request *request, const char *what, int64_t timeout_ns, bool sets_up);
+void rr_requests_fire(struct ringred_request *ended); /* with nothing locked */
+void rr_fire_ended(struct rr_family *family); /* with progress owned: of those that have ended so far */
 int rr_request_wait(ringred_request *request, int64_t timeout_ns); /* PENDING: the time is over */
 
 /* Which plan a call runs, and in what segments. Depends only on what all ranks know. */
@@ -357,6 +380,12 @@ bool rr_request_go_on(ringred_comm *comm, struct ringred_request *request);
 /* With progress owned: does what can be done now, once, for every communicator. 0: w's request has ended, or
  * nothing is to be done; PENDING; < 0: failed. *moved tells whether anything happened. */
 int rr_progress(struct rr_family *family, const struct rr_waiter *w, bool *moved, ringred_error *why);
+
+/* ---- programs that sleep on a descriptor (listen.c) ---- */
+int rr_listen_descriptor(struct rr_family *family);
+int rr_listen_poll(struct rr_family *family);
+void rr_listen_ring(struct rr_family *family); /* there is news, or somebody else ought to look after progress */
+void rr_listen_close(struct rr_family *family);
 
 /* Tries to become the owner; gives progress up again. */
 bool rr_family_own(struct rr_family *family);

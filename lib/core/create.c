@@ -38,7 +38,7 @@ static void write_card(const ringred_comm *c, struct card *card)
     card->machine = rr_machine_hash();
     card->tuning = c->family->tuning ? c->family->tuning->hash : 0;
     snprintf(card->agreed, sizeof card->agreed,
-             "transport=%.12s algorithm=%.255s numerics=%.12s segment=%lld ranks_per_host=%lld "
+             "transport=%.20s algorithm=%.255s numerics=%.12s segment=%lld ranks_per_host=%lld "
              "stage=%lld heap=%lld tcp_streams=%lld",
              rr_setting_text(s, RR_SET_TRANSPORT), rr_setting_text(s, RR_SET_ALGORITHM),
              rr_setting_text(s, RR_SET_NUMERICS), (long long)rr_setting(s, RR_SET_SEGMENT),
@@ -155,7 +155,7 @@ static int share(ringred_comm *c, struct rr_boot *boot, int64_t deadline, struct
 {
     struct card mine = card[c->rank];
     ringred_error own;
-    bool must = strcmp(rr_setting_text(&c->family->settings, RR_SET_TRANSPORT), "shm") == 0;
+    bool must = !c->family->wires.name[0];
 
     mine.shared_failed = open_shared(c, boot, deadline, &own);
     mine.no_windows = !mine.shared_failed && !c->engine.shared->windows;
@@ -260,6 +260,27 @@ static int link_up(ringred_comm *c, struct rr_boot *boot, struct card *card, rin
     return rc;
 }
 
+/* Links by a stranger's transport, to all ranks that do not share memory with this one: whoever shares it posts
+ * messages there. */
+static int plug_in(ringred_comm *c, struct rr_boot *boot, int64_t deadline, ringred_error *why)
+{
+    struct rr_family *f = c->family;
+    int rails = (int)rr_setting(&f->settings, RR_SET_TCP_STREAMS);
+    struct rr_plugin p = { .by = f->wires.by, .ranks = c->ranks, .me = c->rank, .rails = rails ? rails : 1, .boot = boot,
+                           .settings = &f->settings, .log = &f->log, .interrupt = f->interrupt, .deadline_ns = deadline };
+    uint8_t *wanted = rr_alloc((size_t)c->ranks, 1);
+
+    if (!wanted)
+        return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory for %d links", c->ranks);
+    for (int r = 0; r < c->ranks; r++)
+        wanted[r] = r != c->rank;
+    for (int r = 1; r < c->ranks; r++)
+        f->wired = f->wired || rr_boot_net(boot, r) != rr_boot_net(boot, 0);
+    int rc = rr_plugin_open(&p, wanted, &f->links, why);
+    rr_free(wanted);
+    return rc;
+}
+
 static int make_engine(ringred_comm *c, ringred_error *why)
 {
     struct rr_family *f = c->family;
@@ -313,7 +334,7 @@ static int make_ready(ringred_comm *c, ringred_error *why)
 
 static int join(ringred_comm *c, struct rr_boot *boot, int64_t deadline, ringred_error *why)
 {
-    const char *transport = rr_setting_text(&c->family->settings, RR_SET_TRANSPORT);
+    const struct rr_wires *wires = &c->family->wires;
     struct card *card = rr_alloc((size_t)c->ranks, sizeof *card);
     int rc;
 
@@ -324,9 +345,9 @@ static int join(ringred_comm *c, struct rr_boot *boot, int64_t deadline, ringred
     rc = rr_boot_allgather(boot, &mine, sizeof mine, card, why);
     if (rc == 0)
         rc = compare_cards(c, card, why);
-    if (rc == 0 && find_layout(c, boot, strcmp(transport, "tcp") == 0) < 0)
+    if (rc == 0 && find_layout(c, boot, !wires->shm) < 0)
         rc = rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory for %d ranks", c->ranks);
-    if (rc == 0 && strcmp(transport, "shm") == 0 && c->layout.hosts > 1)
+    if (rc == 0 && !wires->name[0] && c->layout.hosts > 1)
         rc = rr_fail(why, RINGRED_EUNSUPPORTED, -1, 0,
                      "transport=shm, but the %d ranks are on %d hosts: use auto or tcp", c->ranks,
                      c->layout.hosts);
@@ -336,7 +357,7 @@ static int join(ringred_comm *c, struct rr_boot *boot, int64_t deadline, ringred
     if (rc == 0)
         count_cpus(c, card);
     if (rc == 0 && c->layout.hosts > 1)
-        rc = link_up(c, boot, card, why);
+        rc = wires->by ? plug_in(c, boot, deadline, why) : link_up(c, boot, card, why);
     if (rc == 0)
         rc = make_ready(c, why);
     if (rc == 0) /* a rank that cannot go on says so before anybody believes in the communicator */
@@ -351,10 +372,12 @@ static int configure(struct rr_family *f, const ringred_config *config, struct r
                      ringred_error *why)
 {
     RR_TRY(rr_settings_load(&f->settings, config->settings, why));
+    RR_TRY(rr_wires_read(rr_setting_text(&f->settings, RR_SET_TRANSPORT), &f->wires, why));
     RR_TRY(rr_choose_check(&f->settings, why));
     RR_TRY(rr_tuning_load(rr_setting_text(&f->settings, RR_SET_TUNING), &f->tuning, why));
     f->choose = config->choose;
     f->choose_context = config->choose_context;
+    f->interrupt = (struct rr_interrupt){ config->interrupt, config->interrupt_context };
     RR_TRY(rr_mover_check(&f->settings, why));
     f->log = (struct rr_log){ (int)rr_setting(&f->settings, RR_SET_LOG), config->log,
                               config->log_context, -1 };
@@ -420,8 +443,11 @@ int rr_family_free(struct rr_family *f)
     int rc = 0;
 
     rr_mover_detach(f);
-    if (f->links)
+    rr_listen_close(f);
+    if (f->links) {
+        f->links->core->interrupt = &f->interrupt;
         rc = f->links->ops->close(f->links, last, rr_deadline(linger));
+    }
     rr_post_close(f->post);
     rr_parts_free(f);
     rr_shared_close(f->shared, last);
@@ -466,6 +492,7 @@ static struct rr_family *family_new(void)
     pthread_cond_init(&f->changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
     f->epoll = f->wake = -1;
+    f->listener.set = f->listener.timer = f->listener.bell = -1;
     f->forks = rr_forks();
     f->handles = 1;
     f->talk_comers_end = &f->talk_comers;
@@ -498,12 +525,16 @@ int rr_comm_open(const ringred_config *config, ringred_comm **comm, ringred_erro
 static void finish(ringred_comm *c)
 {
     struct rr_family *f = c->family;
-    int64_t deadline = rr_deadline(rr_setting(&f->settings, RR_SET_LINGER));
+    int64_t deadline = rr_deadline(rr_setting(&f->settings, RR_SET_LINGER)), ask = rr_now_ns() + RR_INTERRUPT_NS / 2;
     ringred_error why;
 
     while ((rr_at_head(c) || atomic_load(&c->talking)) && atomic_load(&f->state) == RR_COMM_READY) {
         (void)rr_family_poll(f);
-        if (rr_now_ns() < deadline)
+        int64_t now = rr_now_ns();
+        if (now < deadline && now < ask)
+            continue;
+        ask = now + RR_INTERRUPT_NS / 2;
+        if (now < deadline && !rr_is_interrupted(&f->interrupt))
             continue;
         rr_fail(&why, RINGRED_EABORTED, f->rank, 0,
                 "rank %d destroyed a communicator in the middle of an operation, and others share its links", f->rank);
@@ -520,6 +551,16 @@ static int fault_of(struct rr_family *f)
     return code;
 }
 
+/* Nobody moves anything any more. */
+static void last_words(struct rr_family *f)
+{
+    rr_mover_detach(f);
+    if (!rr_family_own(f))
+        return; /* another thread is still inside a call, which is the caller's mistake */
+    rr_requests_give_up(f, RINGRED_EABORTED);
+    rr_family_disown(f);
+}
+
 int rr_comm_close(ringred_comm *c)
 {
     struct rr_family *f = c->family;
@@ -530,7 +571,7 @@ int rr_comm_close(ringred_comm *c)
     bool alone = f->handles == 1;
     pthread_mutex_unlock(&f->pool);
     if (alone)
-        rr_mover_detach(f); /* and nobody moves anything any more */
+        last_words(f);
     else
         finish(c);
     int rc = fault_of(f);

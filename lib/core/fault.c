@@ -60,8 +60,9 @@ int rr_family_break(struct rr_family *f, const ringred_error *why)
     if (is_first) {
         if (f->shared)
             (void)rr_shared_judge(f->shared, &first); /* then the host's verdict is ours */
-        snprintf(first.transport, sizeof first.transport, "%s",
-                 f->first && f->first->all_local ? "shm" : f->shared ? "shm+tcp" : "tcp");
+        bool shm = f->first && f->first->all_local;
+        snprintf(first.transport, sizeof first.transport, "%s%.11s", f->shared ? shm ? "shm" : "shm+" : "",
+                 shm ? "" : f->wires.name);
         f->fault = first;
         from = set(f, RR_COMM_BROKEN);
     }
@@ -70,6 +71,7 @@ int rr_family_break(struct rr_family *f, const ringred_error *why)
     pthread_mutex_unlock(&f->lock);
     ssize_t ignored = write(f->wake, &one, sizeof one);
     (void)ignored; /* it can only be full, and then it wakes */
+    rr_listen_ring(f);
     if (is_first) { /* the log may call back: no lock is held */
         rr_log(&f->log, RINGRED_LOG_ERROR, "%s", first.text);
         (void)log_step(f, from, RR_COMM_BROKEN);

@@ -157,6 +157,8 @@ static bool serve(struct rr_mover *m, int64_t now)
     m->held = true;
     for (int i = 0; i < MOVES && rc == RINGRED_PENDING && !is_wanted(f); i++) {
         rc = rr_progress(f, &m->waiter, &moved, &why);
+        if (f->ended)
+            rr_fire_ended(f);
         any = any || moved;
         if (!moved)
             break;

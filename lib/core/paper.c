@@ -53,7 +53,8 @@ static void settle(struct paper *p, const struct rr_question *q, const struct rr
 
     if (settings) {
         p->family.settings = *settings;
-        apart = strcmp(rr_setting_text(settings, RR_SET_TRANSPORT), "tcp") == 0;
+        apart = strcmp(rr_setting_text(settings, RR_SET_TRANSPORT), "auto") != 0 &&
+                strncmp(rr_setting_text(settings, RR_SET_TRANSPORT), "shm", 3) != 0;
         stage = (size_t)rr_setting(settings, RR_SET_STAGE);
         pretended = rr_setting(settings, RR_SET_RANKS_PER_HOST) > 0;
     }

@@ -36,16 +36,62 @@ static bool is_busy(struct rr_family *f)
  * before it looks at both. */
 static void release(struct rr_family *f)
 {
+    struct ringred_request *ended = f->ended;
+    bool news = f->other_ended || !(f->listener.lies || f->threaded);
+
+    f->ended = NULL;
+    f->other_ended = false;
     if (RR_UNLIKELY(f->threaded)) {
         (void)atomic_exchange(&f->poked, 0);
-        if (is_busy(f))
+        bool busy = is_busy(f);
+        if (busy)
             atomic_store(&f->poked, 1);
+        news = news || !busy;
     }
     atomic_exchange(&f->owned, 0); /* a full fence: a waiter counts itself, then looks at owned */
     if (RR_UNLIKELY(atomic_load(&f->waiters) != 0))
         rr_wake_waiters(f);
+    if (RR_UNLIKELY(atomic_load(&f->listener.armed) != 0) && news)
+        rr_listen_ring(f);
+    if (RR_UNLIKELY(ended != NULL))
+        rr_requests_fire(ended);
     if (RR_UNLIKELY(f->threaded) && atomic_load(&f->poked))
         rr_mover_wake();
+}
+
+static void fire_later(struct ringred_request *q, int status)
+{
+    struct ringred_request **at = &q->comm->family->ended;
+
+    while (*at)
+        at = &(*at)->fired;
+    q->status = status;
+    q->fired = NULL;
+    *at = q;
+}
+
+/* With progress owned, and nobody to run anything any more: those whose callers get a word get it. */
+static void give_up_on(ringred_comm *c, int status)
+{
+    uint32_t tail = atomic_load(&c->tail);
+
+    for (uint32_t i = atomic_load(&c->head); i != tail; i++) {
+        struct ringred_request *q = c->queue[i % RR_REQUESTS];
+        if (!q->done || atomic_load(&q->state) != RR_REQUEST_RUNNING)
+            continue;
+        atomic_store(&q->state, RR_REQUEST_DONE);
+        fire_later(q, status);
+    }
+}
+
+void rr_requests_give_up(struct rr_family *f, int status)
+{
+    for (ringred_comm *c = f->running; c; c = c->next)
+        give_up_on(c, status);
+    pthread_mutex_lock(&f->pool);
+    for (ringred_comm *c = f->incoming; c; c = c->next)
+        give_up_on(c, status);
+    pthread_mutex_unlock(&f->pool);
 }
 
 /* Gives progress up. Telling the peers that the family is broken reads the buffers of requests in
@@ -54,8 +100,10 @@ static void release(struct rr_family *f)
 void rr_family_disown(struct rr_family *f)
 {
     do {
-        if (RR_UNLIKELY(atomic_load(&f->state) != RR_COMM_READY))
+        if (RR_UNLIKELY(atomic_load(&f->state) != RR_COMM_READY)) {
             rr_family_tell(f);
+            rr_requests_give_up(f, rr_family_status(f));
+        }
         release(f);
     } while (RR_UNLIKELY(atomic_load(&f->state) != RR_COMM_READY && !atomic_load(&f->told)) && rr_family_own(f));
 }
@@ -67,6 +115,8 @@ static void end_head(ringred_comm *c, struct ringred_request *q)
         rr_shared_ended(c->engine.shared, q->run.ask.sequence);
     q->status = 0;
     c->active = false;
+    if (RR_UNLIKELY(q->done != NULL))
+        fire_later(q, 0);
     atomic_fetch_add_explicit(&c->head, 1, memory_order_release);
     atomic_store_explicit(&q->state, RR_REQUEST_DONE, memory_order_release);
 }
@@ -143,6 +193,15 @@ static bool retire(ringred_comm **at)
     return idle;
 }
 
+/* Adding nothing is a fence: others look at what has ended, then sleep. */
+void rr_tell_others(struct rr_family *f)
+{
+    if (atomic_fetch_add(&f->waiters, 0) != 0)
+        rr_wake_waiters(f);
+    if (RR_UNLIKELY(atomic_load(&f->listener.armed) != 0))
+        rr_listen_ring(f);
+}
+
 /* A run is touched only after a look at the state, so that nobody touches one once the family is broken and
  * progress has changed hands. */
 static inline int advance(ringred_comm *c, struct ringred_request *q, const struct rr_waiter *w, bool *moved,
@@ -160,9 +219,10 @@ static inline int advance(ringred_comm *c, struct ringred_request *q, const stru
     if (RR_UNLIKELY(q->listed) && rr_request_go_on(c, q))
         return RINGRED_PENDING;
     end_head(c, q);
-    /* whoever waits for it need not sleep until we leave; adding nothing is a fence */
-    if (q != w->until && w->stays && atomic_fetch_add(&c->family->waiters, 0) != 0)
-        rr_wake_waiters(c->family);
+    c->family->other_ended = c->family->other_ended || q != w->until;
+    /* whoever waits for it need not sleep until we leave */
+    if (q != w->until && w->stays)
+        rr_tell_others(c->family);
     return 0;
 }
 
@@ -219,15 +279,27 @@ static bool is_over(int64_t deadline_ns)
     return deadline_ns != INT64_MAX && (deadline_ns == 0 || rr_now_ns() >= deadline_ns);
 }
 
+void rr_fire_ended(struct rr_family *f)
+{
+    struct ringred_request *ended = f->ended;
+
+    f->ended = NULL;
+    rr_requests_fire(ended);
+}
+
 int rr_drive(struct rr_family *f, const struct ringred_request *until, int64_t deadline_ns)
 {
     struct rr_waiter w = { .until = until, .stays = deadline_ns != 0 };
     ringred_error why;
     uint32_t moves = 0;
 
+    if (RR_UNLIKELY(f->listener.lies) && deadline_ns)
+        rr_wait_get_up(f); /* and whoever sleeps on the descriptor hears of it when we leave */
     while (RR_LIKELY(atomic_load_explicit(&f->state, memory_order_relaxed) == RR_COMM_READY)) {
         bool moved;
         int rc = progress(f, &w, &moved, &why);
+        if (RR_UNLIKELY(f->ended != NULL))
+            rr_fire_ended(f);
         if (rc == RINGRED_PENDING && !moved) {
             rc = deadline_ns ? rr_wait_turn(f, &w, deadline_ns, &why) : rr_wait_poll(f, &why);
             if (rc == RR_WAIT_OVER || (rc == RINGRED_PENDING && !deadline_ns))

@@ -21,6 +21,7 @@ static void bind_buffers(ringred_comm *c, const struct rr_call *call, struct rr_
     r->element_bytes = rr_call_element_bytes(call);
     r->in_place = call->in == call->out;
     r->divisor = reduces && average ? (uint32_t)c->ranks : 1;
+    r->scale = call->scale;
     r->means = reduces && average && rr_is_narrow(call->type);
     r->user = reduces ? call->user : NULL;
     r->reduce = !reduces ? NULL : r->user ? rr_reduce_user : rr_reduce_kernel(call->type, r->op);
@@ -201,6 +202,8 @@ static void bind_run(ringred_comm *c, const struct rr_call *call, struct rr_run 
                               .sequence = ++c->sequence };
     if (call->ragged)
         ask_for_counts(&r->ask, call, c->ranks);
+    if (RR_UNLIKELY(call->scale != 0))
+        rr_ask_scale(&r->ask, call->scale);
 }
 
 /* Every run of a list says what the whole list is, so that ranks that disagree about any of it find out in the first. */
@@ -249,6 +252,8 @@ static int enqueue(ringred_comm *c, const struct rr_call *call, const struct rr_
                               "for one first", RR_REQUESTS);
     q->comm = c;
     q->talks = RR_NO_TALK;
+    q->done = call->done;
+    q->done_context = call->done_context;
     q->listed = call->vectors != NULL;
     if (RR_UNLIKELY(q->listed)) {
         RR_TRY(bind_list(c, call, q));
@@ -357,9 +362,30 @@ void rr_start_end(ringred_comm *c, bool started)
 
 int rr_comm_start(ringred_comm *c, const struct rr_call *call, ringred_request **request)
 {
-    RR_TRY(start(c, call, request));
-    send_off(c->family);
+    struct rr_family *f = c->family;
+    ringred_request *q;
+
+    RR_TRY(start(c, call, request ? request : &q));
+    send_off(f);
+    while (RR_UNLIKELY(call->done && atomic_load(&f->state) != RR_COMM_READY)) {
+        if (rr_family_own(f)) { /* whoever owned progress may have looked for requests to give up before this one */
+            rr_family_disown(f);
+            break;
+        }
+        sched_yield();
+    }
     return 0;
+}
+
+void rr_requests_fire(struct ringred_request *ended)
+{
+    while (ended) {
+        struct ringred_request *q = ended;
+        ringred_done_fn done = q->done;
+        void *context = q->done_context;
+        ended = q->fired;
+        done(context, give_back(q, q->status));
+    }
 }
 
 /* ---- waiting ---- */
@@ -444,7 +470,7 @@ static int waits_for(ringred_comm *c, const ringred_request *q)
 
 /* The caller gave up on a blocking call: the others cannot know, so this breaks the communicator.
  * Another thread may own progress, for a request of its own; it leaves when the state is broken. */
-static int give_up(ringred_request *q, const char *what, int64_t timeout_ns)
+static int give_up(ringred_request *q, const char *what, int64_t timeout_ns, bool interrupted)
 {
     struct rr_family *f = q->comm->family;
     ringred_error why;
@@ -452,8 +478,13 @@ static int give_up(ringred_request *q, const char *what, int64_t timeout_ns)
     int peer = owns ? waits_for(q->comm, q) : -1;
 
     if (!is_done(q)) {
-        rr_fail(&why, RINGRED_ETIMEOUT, peer, 0, "%s, operation %llu, did not end within %.3g s", what,
-                (unsigned long long)(q->talks ? q->talk.ask.sequence : q->run.ask.sequence), (double)timeout_ns * 1e-9);
+        unsigned long long number = q->talks ? q->talk.ask.sequence : q->run.ask.sequence;
+        if (interrupted)
+            rr_fail(&why, RINGRED_EINTERRUPTED, peer, 0, "%s, operation %llu, was interrupted by the caller of rank %d", what,
+                    number, f->rank);
+        else
+            rr_fail(&why, RINGRED_ETIMEOUT, peer, 0, "%s, operation %llu, did not end within %.3g s", what, number,
+                    (double)timeout_ns * 1e-9);
         if (peer >= 0)
             rr_fail(&why, why.code, peer, 0, "%s: waiting for rank %d", why.text, peer);
         (void)rr_family_break(f, &why); /* an earlier failure may be the one that counts */
@@ -465,12 +496,32 @@ static int give_up(ringred_request *q, const char *what, int64_t timeout_ns)
     return give_back(q, rc);
 }
 
-int rr_request_wait_or_break(ringred_request *q, const char *what)
+/* The caller is asked in between whether to go on. */
+static int wait_in_slices(ringred_request *q, int64_t timeout_ns, bool *interrupted)
 {
-    int64_t timeout = rr_setting(&q->comm->family->settings, RR_SET_TIMEOUT);
-    int rc = rr_request_wait(q, timeout == 0 ? 1 : timeout);
+    const struct rr_interrupt *interrupt = &q->comm->family->interrupt;
+    int64_t deadline = rr_deadline(timeout_ns);
+    int rc;
 
-    return RR_LIKELY(rc != RINGRED_PENDING) ? rc : give_up(q, what, timeout);
+    do {
+        int64_t slice = rr_now_ns() + RR_INTERRUPT_NS / 2;
+        slice = slice < deadline ? slice : deadline;
+        rc = rr_request_wait(q, slice > rr_now_ns() ? slice - rr_now_ns() : 0);
+        *interrupted = rc == RINGRED_PENDING && rr_is_interrupted(interrupt);
+    } while (rc == RINGRED_PENDING && !*interrupted && rr_now_ns() < deadline);
+    return rc;
+}
+
+int rr_request_wait_or_break(ringred_request *q, const char *what, int64_t timeout_ns, bool sets_up)
+{
+    bool interrupted = false;
+    int rc;
+
+    if (RR_UNLIKELY(sets_up && q->comm->family->interrupt.fn))
+        rc = wait_in_slices(q, timeout_ns, &interrupted);
+    else
+        rc = rr_request_wait(q, timeout_ns == 0 ? 1 : timeout_ns);
+    return RR_LIKELY(rc != RINGRED_PENDING) ? rc : give_up(q, what, timeout_ns, interrupted);
 }
 
 int rr_comm_run(ringred_comm *c, const struct rr_call *call)
@@ -478,7 +529,9 @@ int rr_comm_run(ringred_comm *c, const struct rr_call *call)
     ringred_request *q;
 
     RR_TRY(start(c, call, &q));
-    return rr_request_wait_or_break(q, rr_collective_name(call->what));
+    return rr_request_wait_or_break(q, rr_collective_name(call->what),
+                                    call->timed ? call->timeout_ns : rr_setting(&c->family->settings, RR_SET_TIMEOUT),
+                                    call->sets_up);
 }
 
 void rr_requests_drop(ringred_comm *c)

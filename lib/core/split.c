@@ -18,7 +18,7 @@ struct offer {
 static int exchange(ringred_comm *parent, const void *mine, void *all, size_t bytes)
 {
     const struct rr_call call = { .what = RR_ALLGATHER, .in = mine, .out = all, .count = bytes,
-                                  .type = RINGRED_UINT8 };
+                                  .type = RINGRED_UINT8, .sets_up = true };
 
     return rr_comm_run(parent, &call);
 }

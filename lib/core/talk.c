@@ -26,6 +26,7 @@ static int enqueue(ringred_comm *c, const struct rr_message *m, struct ringred_r
     q->comm = c;
     q->talks = m->sends ? RR_SENDS : RR_RECEIVES;
     q->message = m->message;
+    q->done = NULL;
     q->talk.ask = (struct rr_ask){ .collective = RR_TALK, .type = (uint8_t)m->type, .root = m->tag, .count = m->count };
     q->talk.element_bytes = each;
     q->talk.most = m->sends ? 0 : m->count;
@@ -64,7 +65,7 @@ int rr_talk_run(ringred_comm *c, const struct rr_message *m)
     ringred_request *q;
 
     RR_TRY(rr_talk_start(c, m, &q));
-    return rr_request_wait_or_break(q, m->sends ? "send" : "recv");
+    return rr_request_wait_or_break(q, m->sends ? "send" : "recv", rr_setting(&c->family->settings, RR_SET_TIMEOUT), false);
 }
 
 /* ---- progress ---- */
@@ -117,8 +118,9 @@ int rr_talks_progress(struct rr_family *f, const struct rr_waiter *w, bool *move
             *ended = true;
             return 0;
         }
+        f->other_ended = true;
         if (w->stays)
-            rr_wake_waiters(f);
+            rr_tell_others(f);
     }
     return 0;
 }

@@ -83,10 +83,15 @@ int rr_wait_look(struct rr_family *f, int64_t now, ringred_error *why)
 int rr_wait_lie_down(struct rr_family *f, struct rr_waiter *w, int64_t now, int *most_ms, bool *moved,
                      ringred_error *why)
 {
+    if (f->listener.lies)
+        rr_wait_get_up(f);
     atomic_store(&f->asleep, 1);
     if (f->shared && rr_shared_sleep_begin(f->shared) < 0)
         *most_ms = now - w->since_ns > 32000000 ? 2 : 1; /* nobody will ring: sleep in proportion */
-    return rr_progress(f, w, moved, why);
+    bool again = f->links && f->links->ops->arm(f->links) == RINGRED_PENDING;
+    int rc = rr_progress(f, w, moved, why);
+    *moved = *moved || again;
+    return rc;
 }
 
 void rr_wait_get_up(struct rr_family *f)
@@ -94,6 +99,7 @@ void rr_wait_get_up(struct rr_family *f)
     if (f->shared)
         rr_shared_sleep_end(f->shared);
     atomic_store_explicit(&f->asleep, 0, memory_order_relaxed);
+    f->listener.lies = false;
 }
 
 /* Sleeps unless what we wait for came while we were getting ready to. */

@@ -73,6 +73,7 @@ struct rr_run {
     bool meeting;                          /* ragged, in shared memory: the ranks agree on `count` first */
     bool means;                            /* an average of a narrow type: see RR_PARTIAL */
     uint32_t divisor;                      /* of an average, else 1 */
+    double scale;                          /* of the whole sum, after that; 0: none */
     rr_reduce_fn reduce;
     const struct rr_user_op *user;         /* an operator of the caller's; NULL: none */
     uint64_t base;                         /* the counters' value before the first segment */

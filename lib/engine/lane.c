@@ -63,7 +63,7 @@ int rr_lane_advance(struct rr_engine *e, struct rr_run *r, ringred_error *why)
                     : bytes <= RR_INLINE ? s->mate[i].page->arrival[r->turn].u.payload
                                          : (const unsigned char *)s->mate[i].stage + r->first_piece;
     const struct rr_reduce job = { .type = r->type, .op = r->op, .sources = e->ranks,
-                                   .destinations = 1, .divisor = r->divisor, .count = r->count,
+                                   .destinations = 1, .divisor = r->divisor, .scale = r->scale, .count = r->count,
                                    .user = r->user };
     if (job.count)
         r->reduce(&job, &destination, source);

@@ -12,7 +12,7 @@ static int work(struct rr_engine *e, struct rr_run *r, ringred_error *why)
     const void *source[RR_LANE_RANKS];
     void *destination[RR_LANE_RANKS + 1] = { r->out };
     struct rr_reduce job = { .type = r->type, .op = r->op, .sources = e->ranks,
-                             .destinations = 1, .divisor = r->divisor, .count = r->count,
+                             .destinations = 1, .divisor = r->divisor, .scale = r->scale, .count = r->count,
                              .user = r->user };
 
     for (int i = 0; i < e->ranks; i++) {

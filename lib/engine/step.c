@@ -98,7 +98,8 @@ static void run_reduce(const struct rr_engine *e, const struct rr_run *r, const 
     const void *source[RR_REDUCE_SOURCES];
     void *destination[RR_REDUCE_SOURCES + 1]; /* everybody's output and my stage */
     struct rr_reduce job = {
-        .type = r->type, .op = r->op, .divisor = divisor_of(r, step), .user = r->user
+        .type = r->type, .op = r->op, .divisor = divisor_of(r, step),
+        .scale = step->flags & RR_DIVIDE ? r->scale : 0, .user = r->user
     };
 
     job.count = extent.bytes / r->element_bytes;
@@ -216,7 +217,7 @@ int rr_run_meet(struct rr_engine *e, struct rr_run *r, int peer, ringred_error *
     if (!b->in_window && !b->out_window)
         return 0;
     const struct rr_shape shape =
-        rr_shape_of(rr_ask_what(&r->ask), e->ranks, r->ask.root, peer);
+        rr_shape_of(rr_ask_what(&r->ask), e->ranks, rr_ask_root(&r->ask), peer);
     if (b->in_window) {
         size_t bytes = (size_t)shape.in * r->count * r->element_bytes;
         if (a->u.window.in > s->heap_bytes || bytes > s->heap_bytes - a->u.window.in)

@@ -36,15 +36,26 @@ void rr_ask_print(const struct rr_ask *ask, struct rr_text *t)
     else if (what != RR_BARRIER)
         rr_text_add(t, " of %llu %s", (unsigned long long)count, rr_type_name(type));
     if (rr_is_rooted(what))
-        rr_text_add(t, what == RR_BROADCAST || what == RR_SCATTER ? " from root %d" : " to root %d",
-                    (int)ask->root);
+        rr_text_add(t, what == RR_BROADCAST || what == RR_SCATTER ? " from root %d" : " to root %d", rr_ask_root(ask));
+    if (rr_is_reduction(what) && !ragged && (uint32_t)ask->root >> 12)
+        rr_text_add(t, ", scaled (%05x)", (unsigned)ask->root >> 12);
+}
+
+_Static_assert(RR_RANKS_MOST == 1 << 12, "a root has 12 bits");
+
+void rr_ask_scale(struct rr_ask *ask, double scale)
+{
+    uint64_t h;
+
+    memcpy(&h, &scale, sizeof h);
+    h = (h ^ h >> 32) * 0xff51afd7ed558ccdu;
+    ask->root ^= (int32_t)((uint32_t)(h >> 44 | 1) << 12);
 }
 
 /* A multiplicative hash: equal texts agree, others differ but once in 2^32. */
 uint32_t rr_ask_hash(const struct rr_ask *ask)
 {
-    uint64_t small = (uint64_t)(uint32_t)ask->root << 32 | (uint64_t)ask->flags << 24 |
-                     (uint64_t)ask->op << 16 | (uint64_t)ask->type << 8 | ask->collective;
+    uint64_t small = (uint64_t)(uint32_t)ask->root << 32 | (uint64_t)ask->op << 16 | (uint64_t)ask->type << 8 | ask->collective;
     uint64_t h = (small ^ 0x9e3779b97f4a7c15u) * 0xff51afd7ed558ccdu;
 
     h = (h ^ (h >> 32) ^ ask->count) * 0xc4ceb9fe1a85ec53u;
@@ -58,8 +69,7 @@ int rr_ask_compare(const struct rr_ask *mine, int my_rank, const struct rr_ask *
     struct rr_text left = { a, sizeof a, 0 }, right = { b, sizeof b, 0 };
 
     if (mine->collective == theirs->collective && mine->type == theirs->type &&
-        mine->op == theirs->op && mine->root == theirs->root && mine->count == theirs->count &&
-        mine->flags == theirs->flags)
+        mine->op == theirs->op && mine->root == theirs->root && mine->count == theirs->count)
         return 0;
     rr_ask_print(mine, &left);
     rr_ask_print(theirs, &right);

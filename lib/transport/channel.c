@@ -21,7 +21,7 @@ struct rr_way *rr_channel_way(const struct rr_channel *c, int peer)
     return NULL;
 }
 
-static bool is_over(const struct rr_tcp *t, const struct rr_channel *c)
+static bool is_over(const struct rr_links *t, const struct rr_channel *c)
 {
     bool over = c->over;
 
@@ -37,7 +37,7 @@ static void channel_free(struct rr_channel *c)
 }
 
 /* Messages that nobody will take any more. */
-static void drop_kept(struct rr_tcp *t, const struct rr_channel *c)
+static void drop_kept(struct rr_links *t, const struct rr_channel *c)
 {
     for (int way = 0; way < c->ranks; way++) {
         struct rr_kept **at = &t->link[peer_of(c, way)].kept;
@@ -55,7 +55,7 @@ static void drop_kept(struct rr_tcp *t, const struct rr_channel *c)
 
 void rr_channel_free(struct rr_transport *core, struct rr_channel *c)
 {
-    struct rr_tcp *t = rr_tcp_of(core);
+    struct rr_links *t = rr_links_of(core);
 
     if (!c)
         return;
@@ -65,7 +65,7 @@ void rr_channel_free(struct rr_transport *core, struct rr_channel *c)
 }
 
 /* Frees those that are over, but for the first. */
-static void sweep(struct rr_tcp *t)
+static void sweep(struct rr_links *t)
 {
     for (size_t name = 1; name < t->channels; name++)
         if (t->channel[name] && is_over(t, t->channel[name]))
@@ -73,7 +73,7 @@ static void sweep(struct rr_tcp *t)
 }
 
 /* The lowest name that is free; negative: no memory. */
-static int take_name(struct rr_tcp *t)
+static int take_name(struct rr_links *t)
 {
     size_t name = 0, more = t->channels ? 2 * t->channels : 8;
 
@@ -95,7 +95,7 @@ static int take_name(struct rr_tcp *t)
 int rr_channel_new(struct rr_transport *core, int ranks, const int16_t *member, struct rr_channel **channel,
                    ringred_error *why)
 {
-    struct rr_tcp *t = rr_tcp_of(core);
+    struct rr_links *t = rr_links_of(core);
     struct rr_channel *c = rr_alloc(1, sizeof *c);
 
     if (t->channels)
@@ -128,7 +128,7 @@ void rr_channel_route(struct rr_channel *c, int way, uint16_t name)
     c->way[way].name = name;
 }
 
-struct rr_channel *rr_channel_find(const struct rr_tcp *t, uint16_t name)
+struct rr_channel *rr_channel_find(const struct rr_links *t, uint16_t name)
 {
     return name < t->channels ? t->channel[name] : NULL;
 }
@@ -145,7 +145,7 @@ const struct rr_ask *rr_channel_recall(const struct rr_channel *c, const struct 
     return slot->sequence && (uint32_t)slot->sequence == (uint32_t)theirs->sequence ? slot : NULL;
 }
 
-void rr_channel_told(struct rr_tcp *t, int peer, const struct rr_frame *f)
+void rr_channel_told(struct rr_links *t, int peer, const struct rr_frame *f)
 {
     struct rr_channel *c = rr_channel_find(t, f->channel);
     struct rr_way *w = c ? rr_channel_way(c, peer) : NULL;
@@ -168,7 +168,7 @@ void rr_channel_told(struct rr_tcp *t, int peer, const struct rr_frame *f)
     }
 }
 
-bool rr_channel_tell(struct rr_tcp *t, int peer, const struct rr_frame *f)
+bool rr_channel_tell(struct rr_links *t, int peer, const struct rr_frame *f)
 {
     struct rr_link *l = &t->link[peer];
 
@@ -180,7 +180,7 @@ bool rr_channel_tell(struct rr_tcp *t, int peer, const struct rr_frame *f)
     return true;
 }
 
-void rr_channel_say(struct rr_tcp *t, struct rr_channel *c, int way)
+void rr_channel_say(struct rr_links *t, struct rr_channel *c, int way)
 {
     struct rr_way *w = &c->way[way];
     int peer = peer_of(c, way);
@@ -199,7 +199,7 @@ void rr_channel_say(struct rr_tcp *t, struct rr_channel *c, int way)
 
 void rr_channel_left(struct rr_transport *core, const struct rr_channel *channel, uint8_t *gone)
 {
-    struct rr_tcp *t = rr_tcp_of(core);
+    struct rr_links *t = rr_links_of(core);
     const struct rr_channel *c = channel ? channel : t->first;
 
     for (int way = 0; way < c->ranks; way++) {
@@ -210,14 +210,14 @@ void rr_channel_left(struct rr_transport *core, const struct rr_channel *channel
 
 uint64_t rr_channel_left_after(struct rr_transport *core, const struct rr_channel *channel, int way)
 {
-    const struct rr_channel *c = channel ? channel : rr_tcp_of(core)->first;
+    const struct rr_channel *c = channel ? channel : rr_links_of(core)->first;
 
     return c->way[way].left ? c->way[way].left_after + 1 : 0;
 }
 
 void rr_channel_leave(struct rr_transport *core, struct rr_channel *channel, uint64_t last)
 {
-    struct rr_tcp *t = rr_tcp_of(core);
+    struct rr_links *t = rr_links_of(core);
     struct rr_channel *c = channel ? channel : t->first;
 
     for (int way = 0; way < c->ranks; way++) {
@@ -234,7 +234,7 @@ void rr_channel_leave(struct rr_transport *core, struct rr_channel *channel, uin
     sweep(t);
 }
 
-void rr_channels_free(struct rr_tcp *t)
+void rr_channels_free(struct rr_links *t)
 {
     for (size_t name = 0; name < t->channels; name++)
         if (t->channel[name])

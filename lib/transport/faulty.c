@@ -117,6 +117,12 @@ static int faulty_watch(struct rr_transport *t, int epoll, ringred_error *why)
     return links->ops->watch(links, epoll, why);
 }
 
+static int faulty_arm(struct rr_transport *t)
+{
+    struct rr_transport *links = ((struct faulty *)t)->links;
+    return links->ops->arm(links);
+}
+
 static void faulty_tell(struct rr_transport *t, const ringred_error *why)
 {
     struct rr_transport *links = ((struct faulty *)t)->links;
@@ -233,6 +239,7 @@ int rr_faulty_wrap(int ranks, int me, const struct rr_settings *settings,
                                             .check = faulty_check,
                                             .begin = faulty_begin,
                                             .watch = faulty_watch,
+                                            .arm = faulty_arm,
                                             .tell = faulty_tell,
                                             .flush = faulty_flush,
                                             .probe = faulty_probe,

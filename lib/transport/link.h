@@ -85,8 +85,11 @@ struct rr_channel {
     struct rr_ask asked[RR_LINK_ASKED]; /* what this rank asked for lately, by sequence */
 };
 
-struct rr_tcp {
+struct rr_links {
     struct rr_transport base;
+    const ringred_transport *by;   /* whose lanes these are */
+    void *self;
+    void *host;                    /* a plug-in's host table, freed with the links */
     int ranks, me;
     const struct rr_log *log;
     struct rr_congestion congestion;
@@ -101,9 +104,9 @@ struct rr_tcp {
     _Atomic size_t kept_most;      /* any thread may look */
 };
 
-static inline struct rr_tcp *rr_tcp_of(struct rr_transport *t)
+static inline struct rr_links *rr_links_of(struct rr_transport *t)
 {
-    return (struct rr_tcp *)t;
+    return (struct rr_links *)t;
 }
 
 /* Lengths that two ranks alone agree on: on the wire, the count is the part's. */
@@ -112,12 +115,22 @@ static inline bool rr_ask_is_by_pairs(const struct rr_ask *ask)
     return (ask->collective & RR_RAGGED) && ask->count == 0;
 }
 
-int rr_link_lost(struct rr_tcp *t, int peer, int system, ringred_error *why); /* EPEER, in words */
+/* Links over lanes that are there. */
+struct rr_lanes {
+    int ranks, me;
+    const ringred_transport *by;
+    void *self;                    /* NULL: the links themselves (sockets.c) */
+    const uint8_t *streams;        /* [ranks] lanes to each; 0: none */
+};
+int rr_links_open(const struct rr_lanes *from, const struct rr_settings *settings, const struct rr_log *log,
+                  struct rr_links **links, ringred_error *why);
+
+int rr_link_lost(struct rr_links *t, int peer, int system, ringred_error *why); /* EPEER, in words */
 
 /* ---- sending ---- */
 int rr_link_send(struct rr_transport *base, struct rr_move *m, ringred_error *why);
 int rr_link_flush_tail(struct rr_link *l); /* 0, PENDING, EPEER */
-void rr_link_queue(struct rr_tcp *t, int peer, const struct rr_frame *f, const void *payload); /* a control frame */
+void rr_link_queue(struct rr_links *t, int peer, const struct rr_frame *f, const void *payload); /* a control frame */
 int rr_link_send_errno(const struct rr_link *l); /* of the first stream that takes no more; 0: all do */
 size_t rr_link_first(const struct rr_link *l, const struct rr_move *m); /* bytes of the first frame of a message */
 
@@ -128,28 +141,28 @@ size_t rr_share_part(const struct rr_link *l, const struct rr_stream *s); /* a s
 void rr_share_sent(struct rr_link *l, size_t bytes); /* in long messages: now and then streams are weighed */
 void rr_share_weigh(struct rr_link *l, const uint64_t *busy_us);
 
-int rr_link_begin_send(struct rr_tcp *t, struct rr_move *m, ringred_error *why);
-int rr_link_go_on(struct rr_tcp *t, struct rr_move *m, ringred_error *why); /* with what is under way */
+int rr_link_begin_send(struct rr_links *t, struct rr_move *m, ringred_error *why);
+int rr_link_go_on(struct rr_links *t, struct rr_move *m, ringred_error *why); /* with what is under way */
 
 /* ---- receiving ---- */
 int rr_link_recv(struct rr_transport *base, struct rr_move *m, ringred_error *why);
 /* Takes control frames off the front of the first stream; 0 when a data header is there, read but not taken. */
-int rr_link_next_header(struct rr_tcp *t, int peer, struct rr_frame *f, ringred_error *why);
+int rr_link_next_header(struct rr_links *t, int peer, struct rr_frame *f, ringred_error *why);
 /* A peer takes no more: what it said before it went, or that it is lost. */
-int rr_link_last_words(struct rr_tcp *t, int peer, ringred_error *why);
+int rr_link_last_words(struct rr_links *t, int peer, ringred_error *why);
 bool rr_link_has_left(const struct rr_link *l); /* nothing will come of what has not begun to be received */
 #define RR_LINK_ENDED 3 /* a stream has ended: stream.ended, .read_errno */
 int rr_link_read_ahead(struct rr_stream *s);              /* 0, PENDING, ENDED */
-int rr_link_front(struct rr_tcp *t, int peer, struct rr_frame *f, ringred_error *why); /* next_header, or ENDED */
+int rr_link_front(struct rr_links *t, int peer, struct rr_frame *f, ringred_error *why); /* next_header, or ENDED */
 bool rr_link_is_clean_end(const struct rr_link *l, const struct rr_stream *s);
 /* Is the data frame what the move is for? */
-int rr_link_expect(struct rr_tcp *t, const struct rr_move *m, struct rr_frame *f, ringred_error *why);
+int rr_link_expect(struct rr_links *t, const struct rr_move *m, struct rr_frame *f, ringred_error *why);
 int rr_link_stripe_at(const struct rr_move *m, const struct rr_frame *f, size_t *at, ringred_error *why);
 
 /* ---- channels (channel.c) ---- */
 struct rr_way *rr_channel_way(const struct rr_channel *c, int peer); /* NULL: it is no member */
-struct rr_channel *rr_channel_find(const struct rr_tcp *t, uint16_t name);       /* NULL: there is none */
-static inline struct rr_channel *rr_channel_of(const struct rr_tcp *t, const struct rr_move *m)
+struct rr_channel *rr_channel_find(const struct rr_links *t, uint16_t name);       /* NULL: there is none */
+static inline struct rr_channel *rr_channel_of(const struct rr_links *t, const struct rr_move *m)
 {
     return RR_LIKELY(!m->channel) ? t->first : m->channel;
 }
@@ -161,12 +174,12 @@ void rr_channel_remember(struct rr_channel *c, const struct rr_ask *ask);
 /* What this rank asked for in the operation that a peer speaks of; NULL: too long ago, or not yet. */
 const struct rr_ask *rr_channel_recall(const struct rr_channel *c, const struct rr_ask *theirs);
 /* A control frame about a channel has come. */
-void rr_channel_told(struct rr_tcp *t, int peer, const struct rr_frame *f);
+void rr_channel_told(struct rr_links *t, int peer, const struct rr_frame *f);
 /* Says what is still to be said about wants and credit, as far as there is room. */
-void rr_channel_say(struct rr_tcp *t, struct rr_channel *c, int way);
+void rr_channel_say(struct rr_links *t, struct rr_channel *c, int way);
 /* A control frame about a channel; false: no room for now. */
-bool rr_channel_tell(struct rr_tcp *t, int peer, const struct rr_frame *f);
-void rr_channels_free(struct rr_tcp *t);
+bool rr_channel_tell(struct rr_links *t, int peer, const struct rr_frame *f);
+void rr_channels_free(struct rr_links *t);
 
 /* A peer takes a message that was offered. */
 void rr_talk_taken(struct rr_link *l, const struct rr_channel *c, uint64_t number);
@@ -174,13 +187,13 @@ void rr_talk_taken(struct rr_link *l, const struct rr_channel *c, uint64_t numbe
 /* ---- several channels (mux.c) ---- */
 uint32_t rr_mux_cost(size_t bytes); /* credit that a small message takes */
 bool rr_mux_has_credit(const struct rr_credit *of, size_t bytes);
-void rr_kept_free(struct rr_tcp *t, struct rr_kept *k);
-void rr_mux_shared(struct rr_tcp *t, int peer); /* the peer says so of its direction */
-int rr_mux_send(struct rr_tcp *t, struct rr_move *m, ringred_error *why);
-int rr_mux_recv(struct rr_tcp *t, struct rr_move *m, ringred_error *why);
+void rr_kept_free(struct rr_links *t, struct rr_kept *k);
+void rr_mux_shared(struct rr_links *t, int peer); /* the peer says so of its direction */
+int rr_mux_send(struct rr_links *t, struct rr_move *m, ringred_error *why);
+int rr_mux_recv(struct rr_links *t, struct rr_move *m, ringred_error *why);
 /* Is something of a peer's there, or under way behind its last word, that will be looked at yet? c NULL: on any
  * channel. */
 bool rr_mux_owes(const struct rr_link *l, const struct rr_channel *c, int way);
-int rr_mux_pump(struct rr_tcp *t, int peer, ringred_error *why); /* takes what has come; 0, or < 0 */
+int rr_mux_pump(struct rr_links *t, int peer, ringred_error *why); /* takes what has come; 0, or < 0 */
 
 #endif

@@ -16,7 +16,7 @@ int rr_link_read_ahead(struct rr_stream *s)
     return rc < 0 ? ENDED : rc;
 }
 
-static int fill(struct rr_tcp *t, int peer, ringred_error *why)
+static int fill(struct rr_links *t, int peer, ringred_error *why)
 {
     struct rr_stream *s = t->link[peer].stream;
     int rc = rr_link_read_ahead(s);
@@ -24,7 +24,7 @@ static int fill(struct rr_tcp *t, int peer, ringred_error *why)
     return rc == ENDED ? rr_link_lost(t, peer, s->read_errno, why) : rc;
 }
 
-static int peer_told(struct rr_tcp *t, int peer, const struct rr_frame *f, ringred_error *why)
+static int peer_told(struct rr_links *t, int peer, const struct rr_frame *f, ringred_error *why)
 {
     const struct rr_stream *s = t->link[peer].stream;
     struct rr_reader r = { s->room + s->lo, s->room + s->lo + f->length, false };
@@ -33,7 +33,7 @@ static int peer_told(struct rr_tcp *t, int peer, const struct rr_frame *f, ringr
 }
 
 /* Handles the control frame at the front of the room, which has it whole. */
-static int control(struct rr_tcp *t, int peer, const struct rr_frame *f, ringred_error *why)
+static int control(struct rr_links *t, int peer, const struct rr_frame *f, ringred_error *why)
 {
     struct rr_link *l = &t->link[peer];
     int rc = 0;
@@ -59,7 +59,7 @@ static int control(struct rr_tcp *t, int peer, const struct rr_frame *f, ringred
 
 /* Takes control frames off the front of the first stream; 0 when a data header is there, read but not
  * taken. ENDED, PENDING. */
-int rr_link_front(struct rr_tcp *t, int peer, struct rr_frame *f, ringred_error *why)
+int rr_link_front(struct rr_links *t, int peer, struct rr_frame *f, ringred_error *why)
 {
     struct rr_stream *s = t->link[peer].stream;
 
@@ -80,7 +80,7 @@ int rr_link_front(struct rr_tcp *t, int peer, struct rr_frame *f, ringred_error 
     }
 }
 
-int rr_link_next_header(struct rr_tcp *t, int peer, struct rr_frame *f, ringred_error *why)
+int rr_link_next_header(struct rr_links *t, int peer, struct rr_frame *f, ringred_error *why)
 {
     int rc = rr_link_front(t, peer, f, why);
 
@@ -89,7 +89,7 @@ int rr_link_next_header(struct rr_tcp *t, int peer, struct rr_frame *f, ringred_
 
 /* A peer takes no more. What it said before it went says more than the errno: everything that has come
  * is read for it. Data only tell whether the peer was in the same operation. */
-int rr_link_last_words(struct rr_tcp *t, int peer, ringred_error *why)
+int rr_link_last_words(struct rr_links *t, int peer, ringred_error *why)
 {
     struct rr_link *l = &t->link[peer];
     struct rr_frame f;
@@ -116,7 +116,7 @@ int rr_link_last_words(struct rr_tcp *t, int peer, ringred_error *why)
 }
 
 /* Drops data until the peer has said what it thinks is wrong, or has had time enough to. */
-static int hunt(struct rr_tcp *t, int peer, const struct rr_ask *mine, ringred_error *why)
+static int hunt(struct rr_links *t, int peer, const struct rr_ask *mine, ringred_error *why)
 {
     struct rr_link *l = &t->link[peer];
     struct rr_frame f;
@@ -137,7 +137,7 @@ static int hunt(struct rr_tcp *t, int peer, const struct rr_ask *mine, ringred_e
 
 /* The peer's next data belongs to another operation than mine. Either its text of mine differs, and
  * both are known here, or the peer has to say what it did in mine: ask, and wait for its answer. */
-static int out_of_step(struct rr_tcp *t, const struct rr_move *m, const struct rr_frame *f,
+static int out_of_step(struct rr_links *t, const struct rr_move *m, const struct rr_frame *f,
                        ringred_error *why)
 {
     struct rr_link *l = &t->link[m->peer];
@@ -154,7 +154,7 @@ static int out_of_step(struct rr_tcp *t, const struct rr_move *m, const struct r
 }
 
 /* Is the data frame the one that the plan wants next? */
-int rr_link_expect(struct rr_tcp *t, const struct rr_move *m, struct rr_frame *f, ringred_error *why)
+int rr_link_expect(struct rr_links *t, const struct rr_move *m, struct rr_frame *f, ringred_error *why)
 {
     const struct rr_link *l = &t->link[m->peer];
     uint64_t theirs = f->ask.count;
@@ -177,7 +177,7 @@ static bool is_in_step(const struct rr_move *m, const struct rr_frame *f)
     return (uint32_t)f->ask.sequence == (uint32_t)m->ask->sequence;
 }
 
-static int take_header(struct rr_tcp *t, struct rr_move *m, ringred_error *why)
+static int take_header(struct rr_links *t, struct rr_move *m, ringred_error *why)
 {
     struct rr_link *l = &t->link[m->peer];
     struct rr_stream *s = l->stream;
@@ -214,7 +214,7 @@ int rr_link_stripe_at(const struct rr_move *m, const struct rr_frame *f, size_t 
 }
 
 /* The header of a stripe of this message at the front of a stream. PENDING: not there, or another's; ENDED. */
-static int take_stripe(struct rr_tcp *t, struct rr_move *m, int i, ringred_error *why)
+static int take_stripe(struct rr_links *t, struct rr_move *m, int i, ringred_error *why)
 {
     struct rr_stream *s = &t->link[m->peer].stream[i];
     struct rr_frame f;
@@ -246,7 +246,7 @@ bool rr_link_is_clean_end(const struct rr_link *l, const struct rr_stream *s)
 
 /* Whatever has come on a stream of a message that has more than one frame. 0: the message has ended;
  * PENDING; ENDED: nothing more will come on this stream; < 0: failed. */
-static int receive_stripes(struct rr_tcp *t, struct rr_move *m, int i, ringred_error *why)
+static int receive_stripes(struct rr_links *t, struct rr_move *m, int i, ringred_error *why)
 {
     struct rr_stream *s = &t->link[m->peer].stream[i];
 
@@ -267,7 +267,7 @@ static int receive_stripes(struct rr_tcp *t, struct rr_move *m, int i, ringred_e
 }
 
 /* A peer may have said goodbye on the first stream while others still have data. */
-static int receive_all(struct rr_tcp *t, struct rr_move *m, ringred_error *why)
+static int receive_all(struct rr_links *t, struct rr_move *m, ringred_error *why)
 {
     struct rr_link *l = &t->link[m->peer];
     bool open = false;
@@ -293,7 +293,7 @@ bool rr_link_has_left(const struct rr_link *l)
 
 int rr_link_recv(struct rr_transport *base, struct rr_move *m, ringred_error *why)
 {
-    struct rr_tcp *t = rr_tcp_of(base);
+    struct rr_links *t = rr_links_of(base);
     struct rr_link *l = &t->link[m->peer];
     int system = 0, rc = 0;
 

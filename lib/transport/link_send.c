@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-int rr_link_lost(struct rr_tcp *t, int peer, int system, ringred_error *why)
+int rr_link_lost(struct rr_links *t, int peer, int system, ringred_error *why)
 {
     struct rr_link *l = &t->link[peer];
 
@@ -30,7 +30,7 @@ int rr_link_flush_tail(struct rr_link *l)
     return rc;
 }
 
-void rr_link_queue(struct rr_tcp *t, int peer, const struct rr_frame *f, const void *payload)
+void rr_link_queue(struct rr_links *t, int peer, const struct rr_frame *f, const void *payload)
 {
     struct rr_link *l = &t->link[peer];
 
@@ -114,7 +114,7 @@ static int send_stripes(struct rr_link *l)
     return busy || l->given < length ? RINGRED_PENDING : 0;
 }
 
-int rr_link_begin_send(struct rr_tcp *t, struct rr_move *m, ringred_error *why)
+int rr_link_begin_send(struct rr_links *t, struct rr_move *m, ringred_error *why)
 {
     struct rr_link *l = &t->link[m->peer];
     int rc = l->tail_bytes || l->stream->send_errno ? rr_link_flush_tail(l) : 0;
@@ -127,7 +127,7 @@ int rr_link_begin_send(struct rr_tcp *t, struct rr_move *m, ringred_error *why)
     return 0;
 }
 
-int rr_link_go_on(struct rr_tcp *t, struct rr_move *m, ringred_error *why)
+int rr_link_go_on(struct rr_links *t, struct rr_move *m, ringred_error *why)
 {
     struct rr_link *l = &t->link[m->peer];
     int rc;
@@ -153,7 +153,7 @@ int rr_link_go_on(struct rr_tcp *t, struct rr_move *m, ringred_error *why)
 
 int rr_link_send(struct rr_transport *base, struct rr_move *m, ringred_error *why)
 {
-    struct rr_tcp *t = rr_tcp_of(base);
+    struct rr_links *t = rr_links_of(base);
     struct rr_link *l = &t->link[m->peer];
 
     if (RR_UNLIKELY(l->state != LINK_UP))

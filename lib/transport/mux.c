@@ -27,7 +27,7 @@ static bool is_small(size_t bytes)
     return bytes <= RR_EAGER;
 }
 
-static struct rr_way *way_to(const struct rr_tcp *t, const struct rr_move *m)
+static struct rr_way *way_to(const struct rr_links *t, const struct rr_move *m)
 {
     return &rr_channel_of(t, m)->way[m->way];
 }
@@ -53,7 +53,7 @@ static bool may_send(const struct rr_way *w, const struct rr_move *m)
     return (int32_t)(w->large_asked - w->large_sent) > 0;
 }
 
-int rr_mux_send(struct rr_tcp *t, struct rr_move *m, ringred_error *why)
+int rr_mux_send(struct rr_links *t, struct rr_move *m, ringred_error *why)
 {
     struct rr_link *l = &t->link[m->peer];
     struct rr_way *w = way_to(t, m);
@@ -101,13 +101,13 @@ bool rr_mux_owes(const struct rr_link *l, const struct rr_channel *c, int way)
     return false;
 }
 
-static bool is_of(const struct rr_tcp *t, const struct rr_move *m, const struct rr_frame *f)
+static bool is_of(const struct rr_links *t, const struct rr_move *m, const struct rr_frame *f)
 {
     return rr_channel_of(t, m)->name == f->channel && (uint32_t)m->ask->sequence == (uint32_t)f->ask.sequence &&
            m->slot == f->slot && m->segment == f->segment;
 }
 
-static struct rr_move *wanted(const struct rr_tcp *t, const struct rr_link *l, const struct rr_frame *f)
+static struct rr_move *wanted(const struct rr_links *t, const struct rr_link *l, const struct rr_frame *f)
 {
     struct rr_move *m = l->posted;
 
@@ -135,7 +135,7 @@ static void take_off(struct rr_link *l, struct rr_move *m)
     m->posted = false;
 }
 
-static void took(struct rr_tcp *t, struct rr_move *m)
+static void took(struct rr_links *t, struct rr_move *m)
 {
     if (m->charged && is_small(m->length)) {
         way_to(t, m)->small[0].taken += rr_mux_cost(m->length);
@@ -144,7 +144,7 @@ static void took(struct rr_tcp *t, struct rr_move *m)
 }
 
 /* Asks for a message that comes only if it is wanted. */
-static void want(struct rr_tcp *t, struct rr_move *m)
+static void want(struct rr_links *t, struct rr_move *m)
 {
     if (!m->counted && !m->begun && !is_small(m->length) && !is_talk(m))
         way_to(t, m)->wanted++;
@@ -153,7 +153,7 @@ static void want(struct rr_tcp *t, struct rr_move *m)
 }
 
 /* Has the first frame of a message been set aside? */
-static bool is_kept(const struct rr_tcp *t, const struct rr_link *l, const struct rr_move *m)
+static bool is_kept(const struct rr_links *t, const struct rr_link *l, const struct rr_move *m)
 {
     const struct rr_kept *k = l->kept;
 
@@ -163,7 +163,7 @@ static bool is_kept(const struct rr_tcp *t, const struct rr_link *l, const struc
 }
 
 /* What came before that word was sent unasked, and does not count as wanted. */
-void rr_mux_shared(struct rr_tcp *t, int peer)
+void rr_mux_shared(struct rr_links *t, int peer)
 {
     struct rr_link *l = &t->link[peer];
 
@@ -180,7 +180,7 @@ static int class_of(size_t room)
     return !room ? 0 : room <= TINY ? 1 : 2;
 }
 
-void rr_kept_free(struct rr_tcp *t, struct rr_kept *k)
+void rr_kept_free(struct rr_links *t, struct rr_kept *k)
 {
     t->kept_now -= k->head.length;
     if (k->held)
@@ -206,7 +206,7 @@ static uint32_t *held_to(struct rr_way *w, const struct rr_frame *f, uint32_t *c
 }
 
 /* Room for a frame that nobody wants yet. */
-static int keep(struct rr_tcp *t, int peer, int i, const struct rr_frame *f, ringred_error *why)
+static int keep(struct rr_links *t, int peer, int i, const struct rr_frame *f, ringred_error *why)
 {
     struct rr_way *w = rr_channel_way(rr_channel_find(t, f->channel), peer);
     uint32_t cost = 0, most = 0, *held = NULL;
@@ -247,7 +247,7 @@ static int keep(struct rr_tcp *t, int peer, int i, const struct rr_frame *f, rin
 
 /* The message is not wanted: of an operation that this rank is not in yet, or of one in which the peer does
  * something else. */
-static int not_wanted(struct rr_tcp *t, int peer, int i, const struct rr_frame *f, ringred_error *why)
+static int not_wanted(struct rr_links *t, int peer, int i, const struct rr_frame *f, ringred_error *why)
 {
     const struct rr_channel *c = rr_channel_find(t, f->channel);
 
@@ -262,7 +262,7 @@ static int not_wanted(struct rr_tcp *t, int peer, int i, const struct rr_frame *
 }
 
 /* The frame at the front of a stream, to where it belongs. */
-static int route(struct rr_tcp *t, int peer, int i, struct rr_frame *f, ringred_error *why)
+static int route(struct rr_links *t, int peer, int i, struct rr_frame *f, ringred_error *why)
 {
     struct rr_stream *s = &t->link[peer].stream[i];
     struct rr_move *m = wanted(t, &t->link[peer], f);
@@ -286,7 +286,7 @@ static int route(struct rr_tcp *t, int peer, int i, struct rr_frame *f, ringred_
 }
 
 /* The payload under way on a stream has come. */
-static void arrived(struct rr_tcp *t, int peer, struct rr_stream *s)
+static void arrived(struct rr_links *t, int peer, struct rr_stream *s)
 {
     struct rr_link *l = &t->link[peer];
     struct rr_move *m = s->into;
@@ -305,14 +305,14 @@ static void arrived(struct rr_tcp *t, int peer, struct rr_stream *s)
 }
 
 /* The engine has seen that it came. */
-static int seen(struct rr_tcp *t, struct rr_move *m)
+static int seen(struct rr_links *t, struct rr_move *m)
 {
     t->link[m->peer].arrived--;
     way_to(t, m)->arrived--;
     return 0;
 }
 
-static int head_of(struct rr_tcp *t, int peer, int i, struct rr_frame *f, ringred_error *why)
+static int head_of(struct rr_links *t, int peer, int i, struct rr_frame *f, ringred_error *why)
 {
     struct rr_stream *s = &t->link[peer].stream[i];
     int rc = 0;
@@ -325,7 +325,7 @@ static int head_of(struct rr_tcp *t, int peer, int i, struct rr_frame *f, ringre
 }
 
 /* Whatever has come on a stream. 0: nothing more for now; ENDED; < 0: failed. */
-static int pump_stream(struct rr_tcp *t, int peer, int i, ringred_error *why)
+static int pump_stream(struct rr_links *t, int peer, int i, ringred_error *why)
 {
     struct rr_stream *s = &t->link[peer].stream[i];
 
@@ -356,7 +356,7 @@ static int pump_stream(struct rr_tcp *t, int peer, int i, ringred_error *why)
     }
 }
 
-int rr_mux_pump(struct rr_tcp *t, int peer, ringred_error *why)
+int rr_mux_pump(struct rr_links *t, int peer, ringred_error *why)
 {
     struct rr_link *l = &t->link[peer];
     bool open = l->receiving != NULL; /* in plan order: its own receive goes on with it */
@@ -379,7 +379,7 @@ int rr_mux_pump(struct rr_tcp *t, int peer, ringred_error *why)
 }
 
 /* A frame of the message that was kept. The first must come before the stripes. */
-static struct rr_kept *find_kept(const struct rr_tcp *t, struct rr_link *l, const struct rr_move *m)
+static struct rr_kept *find_kept(const struct rr_links *t, struct rr_link *l, const struct rr_move *m)
 {
     struct rr_kept **at = &l->kept, *k;
 
@@ -391,7 +391,7 @@ static struct rr_kept *find_kept(const struct rr_tcp *t, struct rr_link *l, cons
     return k;
 }
 
-static int take_kept(struct rr_tcp *t, struct rr_move *m, struct rr_kept *k, ringred_error *why)
+static int take_kept(struct rr_links *t, struct rr_move *m, struct rr_kept *k, ringred_error *why)
 {
     size_t at = 0;
     int rc = m->begun ? rr_link_stripe_at(m, &k->head, &at, why) : rr_link_expect(t, m, &k->head, why);
@@ -408,7 +408,7 @@ static int take_kept(struct rr_tcp *t, struct rr_move *m, struct rr_kept *k, rin
 }
 
 /* What was kept of it. 0: all of it. */
-static int take_all_kept(struct rr_tcp *t, struct rr_move *m, ringred_error *why)
+static int take_all_kept(struct rr_links *t, struct rr_move *m, ringred_error *why)
 {
     struct rr_link *l = &t->link[m->peer];
     struct rr_kept *k;
@@ -423,7 +423,7 @@ static int take_all_kept(struct rr_tcp *t, struct rr_move *m, ringred_error *why
     return 0;
 }
 
-int rr_mux_recv(struct rr_tcp *t, struct rr_move *m, ringred_error *why)
+int rr_mux_recv(struct rr_links *t, struct rr_move *m, ringred_error *why)
 {
     struct rr_link *l = &t->link[m->peer];
 

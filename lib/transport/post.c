@@ -5,13 +5,28 @@
 #include "transport/link.h"
 #include "transport/rings.h"
 
+static int64_t ring_send(void *self, int32_t peer, int32_t rail, const ringred_span *part, int32_t parts, int32_t *system)
+{
+    return rr_rings_put(((struct rr_links *)self)->link[peer].stream[rail].rings, part, parts, system);
+}
+
+static int64_t ring_recv(void *self, int32_t peer, int32_t rail, const ringred_span *part, int32_t parts, int32_t *system)
+{
+    (void)system; /* the end of a mate is told elsewhere */
+    return rr_rings_get(((struct rr_links *)self)->link[peer].stream[rail].rings, part, parts);
+}
+
+static const ringred_transport rings = {
+    .struct_size = sizeof rings, .name = "shm", .text = "rings in shared memory", .send = ring_send, .recv = ring_recv
+};
+
 static const struct rr_transport_ops post_ops = { .struct_size = sizeof post_ops, .name = "shm", .ordered = true };
 
 void rr_post_close(struct rr_transport *post)
 {
     if (!post)
         return;
-    struct rr_tcp *t = rr_tcp_of(post);
+    struct rr_links *t = rr_links_of(post);
     for (int peer = 0; peer < t->ranks && t->link; peer++)
         if (t->link[peer].stream) {
             rr_rings_free(t->link[peer].stream->rings);
@@ -23,14 +38,15 @@ void rr_post_close(struct rr_transport *post)
     rr_free(t);
 }
 
-static int open_link(struct rr_shared *shared, struct rr_link *l, int peer)
+static int open_link(struct rr_shared *shared, struct rr_links *t, int peer)
 {
+    struct rr_link *l = &t->link[peer];
+
     l->stream = rr_alloc(1, sizeof *l->stream);
     if (!l->stream)
         return RINGRED_ENOMEM;
     l->streams = 1;
-    l->stream->fd = -1;
-    l->stream->rings = rr_rings_new(shared, peer);
+    *l->stream = (struct rr_stream){ .by = &rings, .self = t, .peer = peer, .fd = -1, .rings = rr_rings_new(shared, peer) };
     l->state = LINK_UP;
     return l->stream->rings ? 0 : RINGRED_ENOMEM;
 }
@@ -38,17 +54,17 @@ static int open_link(struct rr_shared *shared, struct rr_link *l, int peer)
 int rr_post_open(struct rr_shared *shared, int ranks, int me, const struct rr_log *log, struct rr_transport **post,
                  ringred_error *why)
 {
-    struct rr_tcp *t = rr_alloc(1, sizeof *t);
+    struct rr_links *t = rr_alloc(1, sizeof *t);
     int rc = t ? 0 : RINGRED_ENOMEM;
 
     if (rc == 0) {
-        *t = (struct rr_tcp){ .base = { &post_ops, &t->base }, .ranks = ranks, .me = me, .log = log };
+        *t = (struct rr_links){ .base = { .ops = &post_ops, .core = &t->base }, .ranks = ranks, .me = me, .log = log };
         t->link = rr_alloc((size_t)ranks, sizeof *t->link);
         rc = t->link ? rr_channel_new(&t->base, ranks, NULL, &t->first, why) : RINGRED_ENOMEM;
     }
     for (int i = 0; i < shared->locals && rc == 0; i++)
         if (shared->local[i] != me)
-            rc = open_link(shared, &t->link[shared->local[i]], shared->local[i]);
+            rc = open_link(shared, t, shared->local[i]);
     if (rc < 0) {
         rr_post_close(t ? &t->base : NULL);
         return rr_fail(why, rc, -1, 0, "no memory for messages between %d ranks", ranks);

@@ -67,29 +67,27 @@ static void put(struct ring *ring, uint64_t at, const unsigned char *from, size_
     memcpy(ring->bytes, from + first, bytes - first);
 }
 
-ssize_t rr_rings_put(struct rr_rings *r, const struct iovec *part, size_t parts)
+int64_t rr_rings_put(struct rr_rings *r, const ringred_span *part, int parts, int32_t *system)
 {
     size_t sum = 0;
 
     if (RR_UNLIKELY(!r->out) && !make(r)) {
-        errno = ENOMEM;
-        return -1;
+        *system = ENOMEM;
+        return RINGRED_EPEER;
     }
     uint64_t at = atomic_load_explicit(&r->out->written, memory_order_relaxed);
     size_t room = ROOM - (size_t)(at - atomic_load_explicit(&r->out->read, memory_order_acquire));
-    for (size_t i = 0; i < parts && sum < room; i++) {
-        size_t bytes = part[i].iov_len < room - sum ? part[i].iov_len : room - sum;
+    for (int i = 0; i < parts && sum < room; i++) {
+        size_t bytes = part[i].length < room - sum ? part[i].length : room - sum;
         if (bytes)
-            put(r->out, at + sum, part[i].iov_base, bytes);
+            put(r->out, at + sum, part[i].bytes, bytes);
         sum += bytes;
     }
-    if (sum == 0) {
-        errno = EAGAIN;
-        return -1;
-    }
+    if (sum == 0)
+        return 0;
     atomic_store_explicit(&r->out->written, at + sum, memory_order_release);
     rr_shared_published(r->shared);
-    return (ssize_t)sum;
+    return (int64_t)sum;
 }
 
 static bool find(struct rr_rings *r)
@@ -103,20 +101,34 @@ static bool find(struct rr_rings *r)
     return s->touch(s, r->peer, at - 1, RING_BYTES) == 0;
 }
 
-ssize_t rr_rings_get(struct rr_rings *r, void *to, size_t most)
+/* From a place that goes round. */
+static void get(const struct ring *ring, uint64_t at, unsigned char *to, size_t bytes)
 {
-    errno = EAGAIN;
+    size_t begin = at % ROOM, first = bytes < ROOM - begin ? bytes : ROOM - begin;
+
+    memcpy(to, ring->bytes + begin, first);
+    memcpy(to + first, ring->bytes, bytes - first);
+}
+
+int64_t rr_rings_get(struct rr_rings *r, const ringred_span *part, int parts)
+{
+    size_t sum = 0;
+
     if (RR_UNLIKELY(!r->in) && !find(r))
-        return -1;
+        return 0;
     uint64_t at = atomic_load_explicit(&r->in->read, memory_order_relaxed);
     uint64_t there = atomic_load_explicit(&r->in->written, memory_order_acquire) - at;
-    size_t bytes = there < most ? (size_t)there : most, begin = at % ROOM;
-    if (bytes == 0 || there > ROOM) /* more than there is room for: a mate that went mad; nothing more is read */
-        return -1;
-    size_t first = bytes < ROOM - begin ? bytes : ROOM - begin;
-    memcpy(to, r->in->bytes + begin, first);
-    memcpy((char *)to + first, r->in->bytes, bytes - first);
-    atomic_store_explicit(&r->in->read, at + bytes, memory_order_release);
+    if (there > ROOM) /* more than there is room for: a mate that went mad; nothing more is read */
+        return 0;
+    for (int i = 0; i < parts && sum < there; i++) {
+        size_t bytes = part[i].length < there - sum ? part[i].length : (size_t)there - sum;
+        if (bytes)
+            get(r->in, at + sum, part[i].bytes, bytes);
+        sum += bytes;
+    }
+    if (sum == 0)
+        return 0;
+    atomic_store_explicit(&r->in->read, at + sum, memory_order_release);
     rr_shared_published(r->shared); /* the writer may sleep for room */
-    return (ssize_t)bytes;
+    return (int64_t)sum;
 }

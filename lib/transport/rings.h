@@ -5,13 +5,13 @@
 
 #include "transport/transport.h"
 
-#include <sys/uio.h>
+#include <ringred/transport.h>
 
 struct rr_rings;
 
-/* As send and recv that do not wait: bytes, or -1 with errno EAGAIN; ENOMEM: there is no room for a ring. */
-ssize_t rr_rings_put(struct rr_rings *r, const struct iovec *part, size_t parts);
-ssize_t rr_rings_get(struct rr_rings *r, void *to, size_t most);
+/* As send and recv of a transport's table. */
+int64_t rr_rings_put(struct rr_rings *r, const ringred_span *part, int parts, int32_t *system);
+int64_t rr_rings_get(struct rr_rings *r, const ringred_span *part, int parts);
 
 struct rr_rings *rr_rings_new(struct rr_shared *shared, int peer); /* NULL: no memory */
 void rr_rings_free(struct rr_rings *r);

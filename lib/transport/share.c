@@ -7,11 +7,6 @@
  * which rests where all are busy for equally long, whatever the cause. */
 #include "transport/link.h"
 
-#include <netinet/in.h>
-#include <sys/socket.h>
-
-#include <linux/tcp.h>
-
 #define EVEN 1024                /* the mean weight */
 #define LEAST (EVEN / 16)        /* a slow stream still shows whether it became faster */
 #define MEASURE_BYTES ((size_t)2 << 20)
@@ -90,16 +85,13 @@ void rr_share_begin(struct rr_link *l)
         l->stream[i].weight = EVEN;
 }
 
-/* The kernel's count of the time in which a stream had something to send. false: it does not say. */
+/* For how long a stream has had something to send. false: nobody knows. */
 static bool busy_time(const struct rr_stream *s, uint64_t *us)
 {
-    struct tcp_info info = { 0 };
-    socklen_t bytes = sizeof info;
+    int64_t busy = s->by->busy_us ? s->by->busy_us(s->self, s->peer, s->rail) : -1;
 
-    if (getsockopt(s->fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) < 0)
-        return false;
-    *us = info.tcpi_busy_time;
-    return true;
+    *us = (uint64_t)busy;
+    return busy >= 0;
 }
 
 void rr_share_sent(struct rr_link *l, size_t bytes)

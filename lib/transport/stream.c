@@ -2,14 +2,8 @@
 /* See stream.h. */
 #include "transport/stream.h"
 
-#include "transport/rings.h"
-
 #include <errno.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <sys/socket.h>
-
-#include <linux/sockios.h>
 
 void rr_stream_frame(struct rr_stream *s, const struct rr_frame *f, const void *payload)
 {
@@ -20,26 +14,35 @@ void rr_stream_frame(struct rr_stream *s, const struct rr_frame *f, const void *
     s->busy = true;
 }
 
+/* Bytes, or PENDING; EPEER: the lane takes no more. */
+static int64_t send_parts(struct rr_stream *s, const ringred_span *part, int parts)
+{
+    int32_t system = 0;
+    int64_t k = s->by->send(s->self, s->peer, s->rail, part, parts, &system);
+
+    if (RR_LIKELY(k > 0))
+        return k;
+    if (k < 0) {
+        s->send_errno = system ? system : EPIPE;
+        return RINGRED_EPEER;
+    }
+    if (s->by->progress)
+        s->by->progress(s->self);
+    return 0;
+}
+
 int rr_stream_push(struct rr_stream *s)
 {
     size_t whole = RR_FRAME_BYTES + s->out_bytes;
 
     while (s->sent < whole) {
         size_t skip = s->sent < RR_FRAME_BYTES ? s->sent : RR_FRAME_BYTES, at = s->sent - skip;
-        struct iovec part[2] = { { s->head + skip, RR_FRAME_BYTES - skip },
+        ringred_span part[2] = { { s->head + skip, RR_FRAME_BYTES - skip },
                                  { (unsigned char *)(uintptr_t)s->out + at, s->out_bytes - at } };
-        struct msghdr message = { .msg_iov = part + (skip == RR_FRAME_BYTES),
-                                  .msg_iovlen = 2 - (skip == RR_FRAME_BYTES) };
-        ssize_t k = s->rings ? rr_rings_put(s->rings, message.msg_iov, message.msg_iovlen)
-                             : sendmsg(s->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k < 0 && errno == EAGAIN)
-            return RINGRED_PENDING;
-        if (k < 0) {
-            s->send_errno = errno;
-            return RINGRED_EPEER;
-        }
+        bool rest = skip == RR_FRAME_BYTES;
+        int64_t k = send_parts(s, part + rest, 2 - rest - (s->out_bytes == 0));
+        if (k <= 0)
+            return k < 0 ? RINGRED_EPEER : RINGRED_PENDING;
         s->sent += (size_t)k;
     }
     s->busy = false;
@@ -49,52 +52,37 @@ int rr_stream_push(struct rr_stream *s)
 size_t rr_stream_waiting(const struct rr_stream *s)
 {
     size_t rest = s->busy ? RR_FRAME_BYTES + s->out_bytes - s->sent : 0;
-    int queued = 0;
+    int64_t queued = s->by && s->by->queued ? s->by->queued(s->self, s->peer, s->rail) : 0;
 
-    if (!s->rings && ioctl(s->fd, SIOCOUTQNSD, &queued) < 0)
-        queued = 0;
-    return rest + (size_t)queued;
+    return rest + (queued > 0 ? (size_t)queued : 0);
 }
 
 int rr_stream_write(struct rr_stream *s, const void *bytes, size_t length, size_t *sent)
 {
     while (*sent < length && !s->send_errno) {
-        struct iovec part = { (char *)(uintptr_t)bytes + *sent, length - *sent };
-        ssize_t k = s->rings ? rr_rings_put(s->rings, &part, 1)
-                             : send(s->fd, part.iov_base, part.iov_len, MSG_DONTWAIT | MSG_NOSIGNAL);
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k < 0 && errno == EAGAIN)
+        const ringred_span part = { (char *)(uintptr_t)bytes + *sent, length - *sent };
+        int64_t k = send_parts(s, &part, 1);
+        if (k == 0)
             return RINGRED_PENDING;
-        if (k < 0)
-            s->send_errno = errno;
-        else
-            *sent += (size_t)k;
+        *sent += k > 0 ? (size_t)k : 0;
     }
     return s->send_errno ? RINGRED_EPEER : 0;
 }
 
-/* What recv and recvmsg say. */
-static int verdict(ssize_t k, int *system)
+/* Bytes; or 0, with what there is to say in *rc: PENDING, EPEER. */
+static size_t receive(struct rr_stream *s, const ringred_span *part, int parts, int *rc, int *system)
 {
-    if (k > 0)
-        return 0;
-    if (k < 0 && errno == EAGAIN)
-        return RINGRED_PENDING;
-    *system = k < 0 ? errno : 0;
-    return RINGRED_EPEER;
-}
+    int32_t error = 0;
+    int64_t k = s->by->recv(s->self, s->peer, s->rail, part, parts, &error);
 
-static ssize_t receive(struct rr_stream *s, void *to, size_t most)
-{
-    ssize_t k;
-
-    if (RR_UNLIKELY(s->rings != NULL))
-        return rr_rings_get(s->rings, to, most);
-    do
-        k = recv(s->fd, to, most, MSG_DONTWAIT);
-    while (k < 0 && errno == EINTR);
-    return k;
+    *rc = k > 0 ? 0 : k < 0 ? RINGRED_EPEER : RINGRED_PENDING;
+    if (RR_LIKELY(k > 0))
+        return (size_t)k;
+    if (k < 0)
+        *system = error;
+    else if (s->by->progress)
+        s->by->progress(s->self);
+    return 0;
 }
 
 int rr_stream_fill(struct rr_stream *s, int *system)
@@ -112,27 +100,25 @@ int rr_stream_fill(struct rr_stream *s, int *system)
         s->spilled -= k;
         return 0;
     }
-    ssize_t k = receive(s, s->room + s->hi, RR_STREAM_ROOM - s->hi);
-    s->hi += k > 0 ? (size_t)k : 0;
-    return verdict(k, system);
+    const ringred_span part = { s->room + s->hi, RR_STREAM_ROOM - s->hi };
+    int rc;
+    s->hi += receive(s, &part, 1, &rc, system);
+    return rc;
 }
 
 int rr_stream_read_both(struct rr_stream *s, void *to, size_t most, int *system)
 {
-    struct iovec part[2] = { { s->room, RR_FRAME_BYTES }, { to, most } };
-    struct msghdr message = { .msg_iov = part, .msg_iovlen = 2 };
-    ssize_t k;
+    const ringred_span part[2] = { { s->room, RR_FRAME_BYTES }, { to, most } };
+    int rc;
+    size_t k = receive(s, part, 2, &rc, system);
 
-    do
-        k = recvmsg(s->fd, &message, MSG_DONTWAIT);
-    while (k < 0 && errno == EINTR);
     if (k > 0) {
         s->lo = 0;
-        s->hi = (size_t)k < RR_FRAME_BYTES ? (size_t)k : RR_FRAME_BYTES;
+        s->hi = k < RR_FRAME_BYTES ? k : RR_FRAME_BYTES;
         s->spill = to;
-        s->spilled = (size_t)k - s->hi;
+        s->spilled = k - s->hi;
     }
-    return verdict(k, system);
+    return rc;
 }
 
 /* Payload that was read along with headers: what is in the room, then what was spilled. The spill lies
@@ -162,13 +148,14 @@ int rr_stream_take(struct rr_stream *s, size_t *got, int *system)
     if (s->left && !rr_stream_is_empty(s))
         *got += take_read_ahead(s);
     while (s->left) {
-        ssize_t k = receive(s, s->in, s->left);
-        int rc = verdict(k, system);
+        const ringred_span part = { s->in, s->left };
+        int rc;
+        size_t k = receive(s, &part, 1, &rc, system);
         if (rc)
             return rc;
         s->in += k;
-        s->left -= (size_t)k;
-        *got += (size_t)k;
+        s->left -= k;
+        *got += k;
     }
     return 0;
 }

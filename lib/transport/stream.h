@@ -1,19 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Inside the transport room: one socket of a link, which carries frames both ways. */
+/* Inside the transport room: one lane of a link, which carries frames both ways. */
 #ifndef RR_STREAM_H
 #define RR_STREAM_H
 
 #include "transport/frame.h"
 
+#include <ringred/transport.h>
+
 #define RR_STREAM_ROOM 8192 /* bytes read ahead: several small frames in one call */
 
 struct rr_stream {
-    int fd;
-    struct rr_rings *rings;     /* instead of a socket; NULL: none */
+    const ringred_transport *by; /* whose lane it is, and which */
+    void *self;
+    int peer, rail;
+    int fd;                     /* sockets.c's */
+    struct rr_rings *rings;     /* rings.c's */
 
     /* out: the frame in flight, if busy */
     bool busy;
-    int send_errno;             /* the kernel takes no more; what the peer said before is still to be read */
+    int send_errno;             /* the lane takes no more; what the peer said before is still to be read */
     unsigned char head[RR_FRAME_BYTES];
     const unsigned char *out;
     size_t out_bytes, sent;     /* of the payload; of head and payload */

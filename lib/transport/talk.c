@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-static struct rr_channel *channel_of(const struct rr_tcp *t, const struct rr_talk *k)
+static struct rr_channel *channel_of(const struct rr_links *t, const struct rr_talk *k)
 {
     return rr_channel_of(t, &k->move);
 }
@@ -23,7 +23,7 @@ static int peer_of(const struct rr_channel *c, int way)
 
 void rr_talk_start_send(struct rr_transport *core, struct rr_talk *k)
 {
-    struct rr_way *w = &channel_of(rr_tcp_of(core), k)->way[k->move.way];
+    struct rr_way *w = &channel_of(rr_links_of(core), k)->way[k->move.way];
 
     k->ask.sequence = ++w->talked;
     k->move.slot = RR_TALK_SLOT;
@@ -50,7 +50,7 @@ static void take_back(struct rr_link *l, struct rr_talk *k)
 }
 
 /* Says that it is there. */
-static int offer(struct rr_tcp *t, struct rr_talk *k, ringred_error *why)
+static int offer(struct rr_links *t, struct rr_talk *k, ringred_error *why)
 {
     size_t length = k->move.length;
 
@@ -69,7 +69,7 @@ static int offer(struct rr_tcp *t, struct rr_talk *k, ringred_error *why)
 
 int rr_talk_send(struct rr_transport *core, struct rr_talk *k, ringred_error *why)
 {
-    struct rr_tcp *t = rr_tcp_of(core);
+    struct rr_links *t = rr_links_of(core);
     struct rr_link *l = &t->link[k->move.peer];
     struct rr_way *w = &channel_of(t, k)->way[k->move.way];
     int rc = 0;
@@ -116,7 +116,7 @@ static struct rr_kept *first_of(const struct rr_link *l, const struct rr_channel
     return first;
 }
 
-static struct rr_kept *find(const struct rr_tcp *t, const struct rr_talk *k, int *way)
+static struct rr_kept *find(const struct rr_links *t, const struct rr_talk *k, int *way)
 {
     const struct rr_channel *c = channel_of(t, k);
     struct rr_kept *first = NULL;
@@ -143,7 +143,7 @@ static void take_off(struct rr_link *l, const struct rr_kept *k)
 }
 
 /* One has come: does it fit, and if it is small, here it is. */
-static int take(struct rr_tcp *t, struct rr_talk *k, struct rr_kept *found, int way, ringred_error *why)
+static int take(struct rr_links *t, struct rr_talk *k, struct rr_kept *found, int way, ringred_error *why)
 {
     struct rr_channel *c = channel_of(t, k);
     int peer = peer_of(c, way), type = k->ask.type;
@@ -176,7 +176,7 @@ static int take(struct rr_tcp *t, struct rr_talk *k, struct rr_kept *found, int 
 }
 
 /* Whatever has come of the ranks that it may be of. */
-static int pump(struct rr_tcp *t, const struct rr_talk *k, ringred_error *why)
+static int pump(struct rr_links *t, const struct rr_talk *k, ringred_error *why)
 {
     const struct rr_channel *c = channel_of(t, k);
 
@@ -190,7 +190,7 @@ static int pump(struct rr_tcp *t, const struct rr_talk *k, ringred_error *why)
 
 int rr_talk_recv(struct rr_transport *core, struct rr_talk *k, ringred_error *why)
 {
-    struct rr_tcp *t = rr_tcp_of(core);
+    struct rr_links *t = rr_links_of(core);
     int way = 0;
 
     if (k->state == RR_TALK_NEW) {
@@ -211,7 +211,7 @@ int rr_talk_recv(struct rr_transport *core, struct rr_talk *k, ringred_error *wh
 
 /* ---- looking after peers ---- */
 
-static bool is_gone(struct rr_tcp *t, const struct rr_channel *c, int way, const uint8_t *gone)
+static bool is_gone(struct rr_links *t, const struct rr_channel *c, int way, const uint8_t *gone)
 {
     const struct rr_link *l = &t->link[peer_of(c, way)];
     ringred_error ignored; /* that it is gone is what we are about to say */
@@ -226,7 +226,7 @@ static bool is_gone(struct rr_tcp *t, const struct rr_channel *c, int way, const
 
 int rr_talk_look(struct rr_transport *core, const struct rr_talk *k, const uint8_t *gone, ringred_error *why)
 {
-    struct rr_tcp *t = rr_tcp_of(core);
+    struct rr_links *t = rr_links_of(core);
     const struct rr_channel *c = channel_of(t, k);
     int way = k->move.way;
 

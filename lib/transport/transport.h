@@ -14,11 +14,12 @@
 #include "base/base.h"
 #include "boot/boot.h"
 #include "plan/plan.h"
+#include "transport/plugin.h"
 
 /* What each rank asks for: travels in full with every message, so that a disagreement can be put in
  * words by whoever sees it first. */
 struct rr_ask {
-    uint8_t collective, type, op, flags;  /* type and op: low bytes of the public numbers */
+    uint8_t collective, type, op, reserved; /* type and op: low bytes of the public numbers */
     int32_t root;
     uint64_t count;                       /* bits from RR_ASK_COUNT on: a choice that is not the library's own */
     uint64_t sequence;                    /* number of the operation on this communicator, from 1 */
@@ -26,9 +27,18 @@ struct rr_ask {
 
 #define RR_ASK_COUNT 52
 
+/* The bits of root above those of a rank are made from what a sum is scaled by, so that ranks that scale by different
+ * factors find out; 0: it is not scaled. */
+#define RR_ASK_ROOT (RR_RANKS_MOST - 1)
+void rr_ask_scale(struct rr_ask *ask, double scale);
+
 static inline enum rr_collective rr_ask_what(const struct rr_ask *ask)
 {
     return (enum rr_collective)(ask->collective & ~(RR_RAGGED | RR_LISTED));
+}
+static inline int rr_ask_root(const struct rr_ask *ask)
+{
+    return rr_ask_what(ask) == RR_REDUCE ? ask->root & RR_ASK_ROOT : ask->root;
 }
 /* EMISMATCH: how many elements I expect of a peer, how many it has for me. */
 int rr_ask_parts(const struct rr_ask *ask, int my_rank, uint64_t mine, int their_rank, uint64_t theirs,
@@ -84,6 +94,7 @@ struct rr_transport_ops {
     void (*begin)(struct rr_transport *t, struct rr_channel *channel, const struct rr_ask *ask);
     /* Puts everything that can end a wait into an epoll set, once, edge-triggered. */
     int (*watch)(struct rr_transport *t, int epoll, ringred_error *why);
+    int (*arm)(struct rr_transport *t); /* about to sleep there; PENDING: look again first */
     /* Says to every peer: the communicator is broken, and why. Nothing of a move in flight is touched
      * afterwards. Takes a tenth of a second at most; flush goes on with what peers had no room for. */
     void (*tell)(struct rr_transport *t, const ringred_error *why);
@@ -100,6 +111,7 @@ struct rr_transport_ops {
 struct rr_transport {
     const struct rr_transport_ops *ops;
     struct rr_transport *core;            /* itself, or what a decorator stands before: channels are its */
+    const struct rr_interrupt *interrupt; /* NULL: nothing ends close but its deadline */
 };
 
 /* A channel between members (ranks of the job), mine among them. Peers are told its name, they tell theirs. */

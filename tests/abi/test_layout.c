@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -22,7 +23,7 @@ PIN(ringred_error, text, 32);
 
 PIN_SIZE(ringred_unique_id, 256);
 
-PIN_SIZE(ringred_config, 96);
+PIN_SIZE(ringred_config, 112);
 PIN(ringred_config, struct_size, 0);
 PIN(ringred_config, rank, 4);
 PIN(ringred_config, size, 8);
@@ -37,6 +38,27 @@ PIN(ringred_config, log, 64);
 PIN(ringred_config, log_context, 72);
 PIN(ringred_config, choose, 80);
 PIN(ringred_config, choose_context, 88);
+PIN(ringred_config, interrupt, 96);
+PIN(ringred_config, interrupt_context, 104);
+
+PIN_SIZE(ringred_call, 112);
+PIN(ringred_call, struct_size, 0);
+PIN(ringred_call, collective, 4);
+PIN(ringred_call, send, 8);
+PIN(ringred_call, recv, 16);
+PIN(ringred_call, count, 24);
+PIN(ringred_call, type, 32);
+PIN(ringred_call, op, 36);
+PIN(ringred_call, root, 40);
+PIN(ringred_call, reserved, 44);
+PIN(ringred_call, send_counts, 48);
+PIN(ringred_call, send_places, 56);
+PIN(ringred_call, recv_counts, 64);
+PIN(ringred_call, recv_places, 72);
+PIN(ringred_call, scale, 80);
+PIN(ringred_call, timeout_ns, 88);
+PIN(ringred_call, done, 96);
+PIN(ringred_call, done_context, 104);
 
 PIN_SIZE(ringred_choice, 56);
 PIN(ringred_choice, struct_size, 0);
@@ -64,7 +86,8 @@ static void test_numbers_are_what_programs_have_compiled_in(void **state)
         { RINGRED_EMISMATCH, -401 }, { RINGRED_ECONFIG, -402 },    { RINGRED_EVERSION, -501 },
         { RINGRED_EAUTH, -502 },     { RINGRED_EINTERNAL, -901 },  { RINGRED_LOG_NONE, 0 },
         { RINGRED_LOG_ERROR, 1 },    { RINGRED_LOG_WARN, 2 },      { RINGRED_LOG_INFO, 3 },
-        { RINGRED_LOG_TRACE, 4 },
+        { RINGRED_LOG_TRACE, 4 },     { RINGRED_EINTERRUPTED, -305 }, { RINGRED_ALLREDUCE, 513 },
+        { RINGRED_ALLTOALLV, 526 },
     };
 
     (void)state;
@@ -84,7 +107,7 @@ static void test_init_functions_write_the_size_and_nothing_beyond(void **state)
 
     (void)state;
     room.after = 0xa5;
-    ringred_config_init(&room.config);
+    ringred_config_init(&room.config, sizeof room.config);
     ringred_error_init(&room.error);
     assert_int_equal(room.config.struct_size, sizeof room.config);
     assert_int_equal(room.config.rank, -1);
@@ -94,7 +117,13 @@ static void test_init_functions_write_the_size_and_nothing_beyond(void **state)
     assert_int_equal(room.error.rank, -1);
     assert_int_equal(room.error.text[0], 0);
     assert_int_equal(room.after, 0xa5);
-    ringred_config_init(NULL);
+    memset(&room, 0xa5, sizeof room); /* a program that knows less of the struct than we do */
+    ringred_config_init(&room.config, offsetof(ringred_config, log));
+    assert_int_equal(room.config.struct_size, offsetof(ringred_config, log));
+    assert_int_equal(room.config.rank, -1);
+    assert_null(room.config.settings);
+    assert_int_equal(((const unsigned char *)&room.config)[offsetof(ringred_config, log)], 0xa5);
+    ringred_config_init(NULL, 0);
     ringred_error_init(NULL);
 }
 

@@ -77,7 +77,7 @@ ringred_comm *coll_open_choosing(struct rank *me, const struct coll_setup *setup
     if (me->rank == 0)
         rank_check_msg(ringred_unique_id_create(&id, &why) == 0, "no unique id: %s", why.text);
     ranks_pass(me, &id, sizeof id);
-    ringred_config_init(&config);
+    ringred_config_init(&config, sizeof config);
     config.rank = me->rank;
     config.size = me->size;
     config.id = &id;

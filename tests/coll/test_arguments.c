@@ -150,7 +150,7 @@ static ringred_config config_of(int32_t rank, int32_t size, const char *const *s
 {
     ringred_config config;
 
-    ringred_config_init(&config);
+    ringred_config_init(&config, sizeof config);
     config.rank = rank;
     config.size = size;
     config.settings = settings;

@@ -218,7 +218,7 @@ static void other_table(struct rank *me)
     if (me->rank == 0)
         rank_check(ringred_unique_id_create(&id, &why) == 0);
     ranks_pass(me, &id, sizeof id);
-    ringred_config_init(&config);
+    ringred_config_init(&config, sizeof config);
     config.rank = me->rank;
     config.size = me->size;
     config.id = &id;

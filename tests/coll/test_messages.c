@@ -60,7 +60,7 @@ static void ring(struct rank *me)
         uint32_t *out = room(counts[i]), *in = room(counts[i]);
         ringred_message m;
         ringred_request *request;
-        ringred_message_init(&m);
+        ringred_message_init(&m, sizeof m);
         fill(out, counts[i], 100 * i + (uint32_t)me->rank);
         coll_must(comm, ringred_send_start(comm, out, counts[i], RINGRED_UINT32, next, 7, &request), "send");
         coll_must(comm, ringred_recv(comm, in, counts[i], RINGRED_UINT32, before, 7, &m), "recv");
@@ -103,7 +103,7 @@ static void tags(struct rank *me)
     for (int tag = 1; tag >= 0 && me->rank == 1; tag--)
         for (uint32_t i = 0; i < EACH; i++) {
             ringred_message m;
-            ringred_message_init(&m);
+            ringred_message_init(&m, sizeof m);
             coll_must(comm, ringred_recv(comm, buffer[tag][i], counts[i % 9], RINGRED_UINT32, 0, tag, &m), "recv");
             rank_check(m.count == counts[i % 9]);
             check(buffer[tag][i], m.count, 2 * i + (uint32_t)tag);
@@ -138,7 +138,7 @@ static void any(struct rank *me)
     }
     for (int i = 0; i < EACH * (me->size - 1) && me->rank == 0; i++) {
         ringred_message m;
-        ringred_message_init(&m);
+        ringred_message_init(&m, sizeof m);
         coll_must(comm, ringred_recv(comm, buffer, 20000, RINGRED_UINT32, RINGRED_ANY_SOURCE, 5, &m), "recv");
         rank_check(m.source > 0 && m.source < me->size);
         uint32_t k = (uint32_t)from[m.source]++;
@@ -168,7 +168,7 @@ static void beside(struct rank *me)
     for (uint32_t round = 0; round < 20; round++) {
         size_t n = round % 2 ? 50000 : 500;
         ringred_message m;
-        ringred_message_init(&m);
+        ringred_message_init(&m, sizeof m);
         fill(out, n, (uint32_t)here + round);
         int order = (int)(round + (uint32_t)me->rank) % 2;
         coll_must(part, ringred_recv_start(part, in, 50000, RINGRED_UINT32, before, 1, &m, &request[0]), "recv");

@@ -80,7 +80,7 @@ ringred_comm *job_join(struct job *job, int which, int rank, int size, const cha
     ringred_error why;
     ringred_comm *comm;
 
-    ringred_config_init(&config);
+    ringred_config_init(&config, sizeof config);
     ringred_error_init(&why);
     if (rank == 0) {
         if (ringred_unique_id_create(&s->id[which], &why) < 0)

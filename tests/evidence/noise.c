@@ -111,7 +111,7 @@ static size_t catch_hello(unsigned char *hello)
         ringred_config config;
         ringred_comm *comm;
 
-        ringred_config_init(&config);
+        ringred_config_init(&config, sizeof config);
         config.rank = 0;
         config.size = 2;
         config.id = &id;
@@ -172,7 +172,7 @@ static bool stranger_joins(int port)
         ringred_comm *comm;
 
         snprintf(root, sizeof root, "127.0.0.1:%d", port);
-        ringred_config_init(&config);
+        ringred_config_init(&config, sizeof config);
         config.rank = 1;
         config.size = 3;
         config.root = root;

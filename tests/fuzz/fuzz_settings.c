@@ -68,7 +68,7 @@ static int no_close(struct rr_transport *t, uint64_t last, int64_t deadline_ns)
 static void inject(const char *text, bool linked)
 {
     static const struct rr_transport_ops ops = { .struct_size = sizeof ops, .name = "none", .close = no_close };
-    struct rr_transport none = { &ops, &none }, *links = linked ? &none : NULL;
+    struct rr_transport none = { .ops = &ops, .core = &none }, *links = linked ? &none : NULL;
     struct rr_settings *s = calloc(1, sizeof *s);
     struct rr_shared shared = { 0 };
     ringred_error why = { 0 };

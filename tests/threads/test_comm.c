@@ -380,7 +380,7 @@ static void test_the_log_may_ask_what_is_wrong(void **state)
     ringred_error why;
 
     (void)state;
-    ringred_config_init(&config);
+    ringred_config_init(&config, sizeof config);
     config.rank = 0;
     config.size = 1;
     config.settings = settings;

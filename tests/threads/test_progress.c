@@ -338,7 +338,7 @@ static void fork_once(struct rank *me)
         rank_check_int(ringred_comm_destroy(comm), RINGRED_EFORKED);
 #if !defined(__SANITIZE_THREAD__) /* which allows no threads in forks */
         ringred_config config;
-        ringred_config_init(&config);
+        ringred_config_init(&config, sizeof config);
         config.rank = 0;
         config.size = 1;
         config.settings = settings;
@@ -437,7 +437,7 @@ static int32_t try_cpus(const char *cpus, int *allowed)
     long one;
     cpu_set_t set;
 
-    ringred_config_init(&config);
+    ringred_config_init(&config, sizeof config);
     config.rank = 0;
     config.size = 1;
     config.settings = settings;

@@ -85,8 +85,8 @@ static void test_unknown_settings_name_the_nearest(void **state)
 static void test_values_are_checked(void **state)
 {
     static const char *const wrong[][2] = {
-        { "transport=ib", "auto|shm|tcp" },      { "transport=", "auto|shm|tcp" },
-        { "transport=auto|shm", "auto|shm|tcp" },{ "spin=1000001", "-1 to 1000000" },
+        { "numerics=ib", "canonical|portable|fast" },      { "numerics=", "canonical|portable|fast" },
+        { "numerics=fast|portable", "canonical|portable|fast" },{ "spin=1000001", "-1 to 1000000" },
         { "spin=1x", "-1 to 1000000" },          { "spin=", "-1 to 1000000" },
         { "spin=99999999999999999999", "-1 to" },{ "segment=65M", "0 to" },
         { "stage=2G", "0 to" },              { "stage=-1", "bytes (K, M, G allowed)" },

@@ -41,7 +41,7 @@ static int make(struct side *s)
     ringred_config config;
     float x = 1;
 
-    ringred_config_init(&config);
+    ringred_config_init(&config, sizeof config);
     config.rank = s->rank;
     config.size = s->size;
     config.id = s->has_id ? &s->id : NULL;

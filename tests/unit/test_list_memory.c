@@ -30,7 +30,7 @@ static void test_nothing_is_allocated_once_a_list_is_known(void **state)
         counts[i] = (size_t)i % 9;
         types[i] = i & 1 ? RINGRED_FLOAT32 : RINGRED_INT32;
     }
-    ringred_config_init(&config);
+    ringred_config_init(&config, sizeof config);
     config.rank = 0;
     config.size = 1;
     assert_int_equal(ringred_comm_create(&config, &comm, NULL), 0);
@@ -52,7 +52,7 @@ static void test_a_list_without_memory_is_refused(void **state)
         ringred_config config;
         ringred_comm *comm;
 
-        ringred_config_init(&config);
+        ringred_config_init(&config, sizeof config);
         config.rank = 0;
         config.size = 1;
         assert_int_equal(ringred_comm_create(&config, &comm, NULL), 0);

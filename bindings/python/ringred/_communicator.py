@@ -381,7 +381,7 @@ def init(
     `ringred-info --settings` lists, such as transport="tcp"; log is called with a level and a line.
     """
     config, error, handle = CConfig(), new_c_error(), ctypes.c_void_p()
-    lib.config_init(ctypes.byref(config))
+    lib.config_init(ctypes.byref(config), ctypes.sizeof(config))
     if rank is not None:
         config.rank = rank
     if size is not None:

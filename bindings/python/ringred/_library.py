@@ -63,7 +63,7 @@ _functions: Dict[str, Any] = {
     "error_init": (None, [_error]),
     "status_text": (ctypes.c_char_p, [_status]),
     "unique_id_create": (_status, [ctypes.POINTER(CUniqueId), _error]),
-    "config_init": (None, [ctypes.POINTER(CConfig)]),
+    "config_init": (None, [ctypes.POINTER(CConfig), ctypes.c_size_t]),
     "comm_create": (_status, [ctypes.POINTER(CConfig), _out, _error]),
     "comm_destroy": (_status, [_pointer]),
     "comm_abort": (_status, [_pointer]),
