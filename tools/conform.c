@@ -48,7 +48,7 @@ struct me {
     int gates;
 };
 
-_Noreturn static void broken(struct me *m, const char *format, ...)
+__attribute__((format(printf, 2, 3))) _Noreturn static void broken(struct me *m, const char *format, ...)
 {
     va_list arguments;
 
@@ -699,6 +699,7 @@ static void the_library_names_a_rank_that_dies(struct me *m)
     int32_t rc = 0;
 
     must(m, comm, ringred_barrier(comm), "barrier");
+    meet(m); /* all are through */
     if (m->rank == 2)
         raise(SIGKILL);
     while (rc == 0)
