@@ -51,6 +51,9 @@ END
     else
         echo "without cmake: its package file is not tried"
     fi
+    for page in ringred-bench.1 ringred-conform.1 ringred-info.1 ringred-run.1 ringred.7; do
+        [ -n "$(find "$root" -path "*man*/$page*")" ] || { echo "the man page $page is not installed"; exit 1; }
+    done
     for program in ringred-bench ringred-conform ringred-info ringred-run; do
         [ -n "$(find "$root" -name $program -perm -100)" ] || { echo "$program is not installed"; exit 1; }
     done
@@ -59,6 +62,11 @@ END
 echo "under DESTDIR:"
 DESTDIR="$place/root" meson install -C "$build" --no-rebuild --quiet
 consumers "$place/root" --define-variable=prefix="$place/root$prefix"
+
+echo "and away again:"
+DESTDIR="$place/root" ninja -C "$build" uninstall >/dev/null
+left=$(find "$place" -path "$place/root/*" ! -type d)
+[ -z "$left" ] || { echo "left behind: $left"; exit 1; }
 
 echo "in a prefix:"
 meson setup "$place/build" "$source" --prefix "$place/prefix" -Doptimization=1 -Dtests=disabled >/dev/null
