@@ -10,6 +10,12 @@ void ringred_config_init(ringred_config *config)
         *config = (ringred_config){ .struct_size = sizeof *config, .rank = -1, .size = -1 };
 }
 
+void ringred_store_init(ringred_store *store)
+{
+    if (store)
+        *store = (ringred_store){ .struct_size = sizeof *store };
+}
+
 #define CONFIG_LEAST offsetof(ringred_config, choose) /* what the first release had */
 
 /* A caller's struct of another size: what is missing is zero, what is too much must be zero. */

@@ -22,7 +22,7 @@ PIN(ringred_error, text, 32);
 
 PIN_SIZE(ringred_unique_id, 256);
 
-PIN_SIZE(ringred_config, 96);
+PIN_SIZE(ringred_config, 120);
 PIN(ringred_config, struct_size, 0);
 PIN(ringred_config, rank, 4);
 PIN(ringred_config, size, 8);
@@ -37,6 +37,16 @@ PIN(ringred_config, log, 64);
 PIN(ringred_config, log_context, 72);
 PIN(ringred_config, choose, 80);
 PIN(ringred_config, choose_context, 88);
+PIN(ringred_config, allgather, 96);
+PIN(ringred_config, allgather_context, 104);
+PIN(ringred_config, store, 112);
+
+PIN_SIZE(ringred_store, 32);
+PIN(ringred_store, struct_size, 0);
+PIN(ringred_store, reserved, 4);
+PIN(ringred_store, context, 8);
+PIN(ringred_store, set, 16);
+PIN(ringred_store, get, 24);
 
 PIN_SIZE(ringred_choice, 56);
 PIN(ringred_choice, struct_size, 0);
@@ -79,6 +89,7 @@ static void test_init_functions_write_the_size_and_nothing_beyond(void **state)
     struct {
         ringred_config config;
         ringred_error error;
+        ringred_store store;
         unsigned char after;
     } room;
 
@@ -94,8 +105,13 @@ static void test_init_functions_write_the_size_and_nothing_beyond(void **state)
     assert_int_equal(room.error.rank, -1);
     assert_int_equal(room.error.text[0], 0);
     assert_int_equal(room.after, 0xa5);
+    ringred_store_init(&room.store);
+    assert_int_equal(room.store.struct_size, sizeof room.store);
+    assert_null(room.store.set);
+    assert_int_equal(room.after, 0xa5);
     ringred_config_init(NULL);
     ringred_error_init(NULL);
+    ringred_store_init(NULL);
 }
 
 int main(void)
