@@ -189,68 +189,76 @@ static void add_variable(const char *text)
     job.extra[job.extras++] = text;
 }
 
+enum option_code { PER_HOST = 256, NO_PREFIX, GRACE, HOSTS, HOSTFILE, LAUNCH_WITH, REMOTE_PATH, BE_AGENT };
+
+static const struct option options[] = {
+    { "ranks", required_argument, NULL, 'n' },
+    { "ranks-per-host", required_argument, NULL, PER_HOST },
+    { "env", required_argument, NULL, 'x' },
+    { "no-prefix", no_argument, NULL, NO_PREFIX },
+    { "grace", required_argument, NULL, GRACE },
+    { "hosts", required_argument, NULL, HOSTS },
+    { "hostfile", required_argument, NULL, HOSTFILE },
+    { "launch-with", required_argument, NULL, LAUNCH_WITH },
+    { "remote-path", required_argument, NULL, REMOTE_PATH },
+    { "agent", no_argument, NULL, BE_AGENT },
+    { "help", no_argument, NULL, 'h' },
+    { "version", no_argument, NULL, 'V' },
+    { NULL, 0, NULL, 0 },
+};
+
+static void take_option(int c)
+{
+    switch (c) {
+    case 'n':
+        job.ranks = (int)number(optarg, "the number of ranks", 1, RANKS_MOST);
+        break;
+    case PER_HOST:
+        job.per_host = (int)number(optarg, "--ranks-per-host", 1, RANKS_MOST);
+        break;
+    case 'x':
+        add_variable(optarg);
+        break;
+    case NO_PREFIX:
+        job.no_prefix = true;
+        break;
+    case GRACE:
+        job.grace_ns = number(optarg, "--grace", 0, 86400) * 1000000000;
+        break;
+    case HOSTS:
+        add_hosts(optarg, NULL);
+        break;
+    case HOSTFILE:
+        add_hosts(NULL, optarg);
+        break;
+    case LAUNCH_WITH:
+        job.launch_with = optarg;
+        break;
+    case REMOTE_PATH:
+        job.remote_path = optarg;
+        break;
+    case 'h':
+        fputs(usage, stdout);
+        exit(0);
+    case 'V':
+        puts("ringred-run " RINGRED_VERSION);
+        exit(0);
+    default:
+        fprintf(stderr, "Try: ringred-run --help\n");
+        exit(EXIT_SYSTEM);
+    }
+}
+
 static void parse(int argc, char **argv)
 {
-    enum { PER_HOST = 256, NO_PREFIX, GRACE, HOSTS, HOSTFILE, LAUNCH_WITH, REMOTE_PATH, BE_AGENT };
-    static const struct option options[] = {
-        { "ranks", required_argument, NULL, 'n' },
-        { "ranks-per-host", required_argument, NULL, PER_HOST },
-        { "env", required_argument, NULL, 'x' },
-        { "no-prefix", no_argument, NULL, NO_PREFIX },
-        { "grace", required_argument, NULL, GRACE },
-        { "hosts", required_argument, NULL, HOSTS },
-        { "hostfile", required_argument, NULL, HOSTFILE },
-        { "launch-with", required_argument, NULL, LAUNCH_WITH },
-        { "remote-path", required_argument, NULL, REMOTE_PATH },
-        { "agent", no_argument, NULL, BE_AGENT },
-        { "help", no_argument, NULL, 'h' },
-        { "version", no_argument, NULL, 'V' },
-        { NULL, 0, NULL, 0 },
-    };
     int c;
 
     while ((c = getopt_long(argc, argv, "+n:x:hV", options, NULL)) != -1) {
-        switch (c) {
-        case 'n':
-            job.ranks = (int)number(optarg, "the number of ranks", 1, RANKS_MOST);
-            break;
-        case PER_HOST:
-            job.per_host = (int)number(optarg, "--ranks-per-host", 1, RANKS_MOST);
-            break;
-        case 'x':
-            add_variable(optarg);
-            break;
-        case NO_PREFIX:
-            job.no_prefix = true;
-            break;
-        case GRACE:
-            job.grace_ns = number(optarg, "--grace", 0, 86400) * 1000000000;
-            break;
-        case HOSTS:
-            add_hosts(optarg, NULL);
-            break;
-        case HOSTFILE:
-            add_hosts(NULL, optarg);
-            break;
-        case LAUNCH_WITH:
-            job.launch_with = optarg;
-            break;
-        case REMOTE_PATH:
-            job.remote_path = optarg;
-            break;
-        case BE_AGENT:
+        if (c == BE_AGENT) {
             job.mode = AGENT;
             return;
-        case 'h':
-            fputs(usage, stdout);
-            exit(0);
-        case 'V':
-            puts("ringred-run " RINGRED_VERSION);
-            exit(0);
-        default:
-            fprintf(stderr, "Try: ringred-run --help\n");
-            exit(EXIT_SYSTEM);
         }
+        take_option(c);
     }
     job.command = argv + optind;
     if (job.mode == HEAD && job.per_host) {

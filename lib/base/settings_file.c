@@ -159,8 +159,10 @@ int rr_settings_read_file(struct rr_settings *s, const char *path, ringred_error
     } else {
         bool own = st.st_uid == geteuid() && !(st.st_mode & 077);
         ssize_t n = read_all(fd, text, FILE_MOST + 1);
-        rc = n < 0 ? rr_fail(why, RINGRED_ESETTING, -1, (int)-n, "cannot read the file of settings %.200s (config)", path)
-                   : rr_settings_read(s, path, text, (size_t)n, own, why);
+        if (n < 0)
+            rc = rr_fail(why, RINGRED_ESETTING, -1, (int)-n, "cannot read the file of settings %.200s (config)", path);
+        else
+            rc = rr_settings_read(s, path, text, (size_t)n, own, why);
         explicit_bzero(text, FILE_MOST + 1);
         rr_free(text);
     }

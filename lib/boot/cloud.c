@@ -126,10 +126,12 @@ static int sagemaker_place(const char *hosts, size_t bytes, const char *current,
 {
     p->size = rr_json_names(hosts, bytes, current, &p->rank, first);
     if (p->size < 1)
-        return rr_fail(why, RINGRED_ESETTING, -1, 0, "%s has hosts %.*s, which is no list such as [\"algo-1\",\"algo-2\"]",
+        return rr_fail(why, RINGRED_ESETTING, -1, 0,
+                       "%s has hosts %.*s, which is no list such as [\"algo-1\",\"algo-2\"]",
                        from, (int)(bytes < 120 ? bytes : 120), hosts);
     if (p->rank < 0)
-        return rr_fail(why, RINGRED_ESETTING, -1, 0, "%s has hosts %.*s, but this one is %.64s, which is not among them",
+        return rr_fail(why, RINGRED_ESETTING, -1, 0,
+                       "%s has hosts %.*s, but this one is %.64s, which is not among them",
                        from, (int)(bytes < 120 ? bytes : 120), hosts, current);
     p->local_rank = 0;
     p->local_size = 1;
@@ -269,7 +271,8 @@ static int pet_look(struct rr_place *p, ringred_error *why)
     }
     rc = rr_env_pair("PET_NODE_RANK", "PET_NNODES", p, why);
     if (rc == 0)
-        snprintf(p->note, sizeof p->note, "JAX_PROCESS_ID, JAX_NUM_PROCESSES, PET_NODE_RANK and PET_NNODES are not set");
+        snprintf(p->note, sizeof p->note,
+                 "JAX_PROCESS_ID, JAX_NUM_PROCESSES, PET_NODE_RANK and PET_NNODES are not set");
     return rc;
 }
 
@@ -301,8 +304,8 @@ static int jax_root(struct rr_launch *launch, ringred_error *why)
         char *end;
         long v = strtol(colon + 1, &end, 10);
         if (end == colon + 1 || *end || v < 1 || v > 65535)
-            return rr_fail(why, RINGRED_ESETTING, -1, 0, "JAX_COORDINATOR_ADDRESS is \"%.200s\", which is not host:port",
-                           text);
+            return rr_fail(why, RINGRED_ESETTING, -1, 0,
+                           "JAX_COORDINATOR_ADDRESS is \"%.200s\", which is not host:port", text);
         port = (int)v;
     }
     snprintf(host, sizeof host, "%.*s", (int)(colon ? colon - text : (long)strlen(text)), text);

@@ -107,7 +107,8 @@ static int by_set(const ringred_store *store, ringred_unique_id *id, ringred_err
     int32_t rc = store->set(store->context, STORE_KEY, id, sizeof *id);
 
     return rc == 0 ? 0
-                   : rr_fail(why, RINGRED_ESYSTEM, 0, 0, "config.store could not set " STORE_KEY ": it returned %d", rc);
+                   : rr_fail(why, RINGRED_ESYSTEM, 0, 0, "config.store could not set " STORE_KEY ": it returned %d",
+                             rc);
 }
 
 static int by_get(const ringred_store *store, int64_t deadline_ns, ringred_unique_id *id, ringred_error *why)
@@ -128,7 +129,8 @@ static int by_get(const ringred_store *store, int64_t deadline_ns, ringred_uniqu
 static int check_store(const ringred_store *store, ringred_error *why)
 {
     if (store->struct_size < sizeof *store)
-        return rr_fail(why, RINGRED_EINVAL, -1, 0, "config.store.struct_size is %u; call ringred_store_init first (%zu)",
+        return rr_fail(why, RINGRED_EINVAL, -1, 0,
+                       "config.store.struct_size is %u; call ringred_store_init first (%zu)",
                        store->struct_size, sizeof *store);
     if (!store->set || !store->get)
         return rr_fail(why, RINGRED_EINVAL, -1, 0, "config.store has no function %s", store->set ? "get" : "set");

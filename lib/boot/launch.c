@@ -164,7 +164,8 @@ static int check_others(const struct view *v, ringred_error *why)
         return rr_fail(why, RINGRED_ESETTING, -1, 0,
                        "%s says rank %d of %d (%s), but %s says rank %d of %d (%s): unset what is not meant, or set "
                        "RINGRED_RANK and RINGRED_SIZE",
-                       rr_launchers[v->chosen].name, p->rank, p->size, shown(&rr_launchers[v->chosen], mine, sizeof mine),
+                       rr_launchers[v->chosen].name, p->rank, p->size,
+                       shown(&rr_launchers[v->chosen], mine, sizeof mine),
                        rr_launchers[i].name, q->rank, q->size, shown(&rr_launchers[i], other, sizeof other));
     }
     return 0;
@@ -268,7 +269,8 @@ static int check_ways(const ringred_config *config, ringred_error *why)
 
     for (int i = 0; i < 4; i++) {
         if (given[i] && first >= 0)
-            return rr_fail(why, RINGRED_EINVAL, -1, 0, "config.%s and config.%s are both given", names[first], names[i]);
+            return rr_fail(why, RINGRED_EINVAL, -1, 0, "config.%s and config.%s are both given", names[first],
+                           names[i]);
         first = given[i] ? i : first;
     }
     return 0;

@@ -127,7 +127,8 @@ static int ask(struct pmi *p, const char *text, const char *answer, ringred_erro
     (void)rr_pmi_value(p->line, "rc", rc, sizeof rc);
     (void)rr_pmi_value(p->line, "msg", message, sizeof message);
     if (strcmp(command, answer) != 0)
-        return rr_fail(why, RINGRED_EWIRE, -1, 0, "the launcher answered \"%s\" (PMI-1) with \"%.100s\"", what, p->line);
+        return rr_fail(why, RINGRED_EWIRE, -1, 0, "the launcher answered \"%s\" (PMI-1) with \"%.100s\"", what,
+                       p->line);
     return strcmp(rc, "0") == 0 ? 0
                                 : rr_fail(why, RINGRED_ESYSTEM, -1, 0, "the launcher refused \"%s\" (PMI-1): %s", what,
                                           message);
@@ -149,7 +150,8 @@ static int begin(struct pmi *p, bool joined, ringred_error *why)
     p->piece = bytes < VALUE_BYTES ? (int)bytes : VALUE_BYTES;
     RR_TRY(ask(p, "cmd=get_my_kvsname\n", "my_kvsname", why));
     if (!rr_pmi_value(p->line, "kvsname", p->space, sizeof p->space))
-        return rr_fail(why, RINGRED_EWIRE, -1, 0, "the launcher's key-value space (PMI-1) has no name, or one too long");
+        return rr_fail(why, RINGRED_EWIRE, -1, 0,
+                       "the launcher's key-value space (PMI-1) has no name, or one too long");
     return 0;
 }
 

@@ -31,7 +31,8 @@ show()
     local status=$?
     [ $status = 0 ] || fails "$name: status $status: $(tail -5 "$work/out")"
     # as many ranks as were asked for, and one table, not one for each
-    [ "$(grep -c "$ranks ranks" "$work/out")" = 1 ] || fails "$name: not one job of $ranks ranks: $(head -20 "$work/out")"
+    [ "$(grep -c "$ranks ranks" "$work/out")" = 1 ] ||
+        fails "$name: not one job of $ranks ranks: $(head -20 "$work/out")"
     echo "ok $name"
     shown=$((shown + 1))
 }
