@@ -426,10 +426,20 @@ static bool fill_sweep(struct bench_options *o, const struct sweep *s)
     return true;
 }
 
-/* Whether some launcher has given this process a place in a job. */
+/* Whether some launcher has given this process a place in a job, or has tried to. */
 static bool launched(void)
 {
-    return getenv("RINGRED_RANK") || (getenv("RANK") && getenv("WORLD_SIZE"));
+    int64_t need = ringred_describe(NULL, 0);
+    char *text = need > 0 ? malloc((size_t)need + 1) : NULL;
+    const char *launcher;
+    bool alone = true;
+
+    if (text && ringred_describe(text, (size_t)need + 1) > 0) {
+        launcher = strstr(text, "\"launcher\":{");
+        alone = launcher && strstr(launcher, "{\"source\":\"single\"") == launcher + strlen("\"launcher\":");
+    }
+    free(text);
+    return !alone;
 }
 
 /* A barrier has no place, and is measured as out of place. */

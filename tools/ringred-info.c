@@ -41,7 +41,7 @@ static void help(FILE *out)
         "Without COLLECTIVE: this build, the transports that can be used here, and why others "
         "cannot.\n"
         "  --settings         every setting with its value, where that comes from, and its range\n"
-        "  --launcher         what the environment says about this process's place in a job\n"
+        "  --launcher         this process's place in a job, which launcher says so, and why not another\n"
         "  --algorithms       every plan: its rounds, bytes and needs, and how the setting "
         "algorithm "
         "names it\n"
@@ -128,7 +128,7 @@ static char *ask(describe_fn describe, const struct request *r, ringred_comm *co
 static void show_settings(const char *settings)
 {
     for (const char *s = json_first(settings); s; s = json_after(s)) {
-        char name[64], value[256], origin[64], form[256], usual[256], text[512];
+        char name[64], value[256], origin[288], form[256], usual[256], text[512];
 
         json_text(json_member(s, "name"), name, sizeof name);
         json_text(json_member(s, "value"), value, sizeof value);
@@ -137,10 +137,76 @@ static void show_settings(const char *settings)
         json_text(json_member(s, "default"), usual, sizeof usual);
         json_text(json_member(s, "help"), text, sizeof text);
         printf("%s = %s", name, *value ? value : "(empty)");
-        printf(strcmp(origin, "default") ? "   from the %s; default %s\n" : "   by %s\n", origin,
-               *usual ? usual : "(empty)");
+        if (!strcmp(origin, "default"))
+            printf("   by default\n");
+        else
+            printf("   from %s%s; default %s\n", strchr(origin, ':') ? "" : "the ", origin, *usual ? usual : "(empty)");
         printf("    %s\n    %s\n", text, form);
     }
+}
+
+static bool is_true(const char *value)
+{
+    return value && *value == 't';
+}
+
+/* "A=1, B=2" of a list of texts. */
+static const char *joined(const char *list, char *room, size_t bytes)
+{
+    size_t used = 0;
+
+    room[0] = 0;
+    for (const char *at = json_first(list); at && used < bytes; at = json_after(at)) {
+        char text[160];
+        int n = snprintf(room + used, bytes - used, "%s%s", used ? ", " : "", json_text(at, text, sizeof text));
+        used += n > 0 ? (size_t)n : 0;
+    }
+    return room;
+}
+
+static void show_launchers(const char *list)
+{
+    printf("\nlooked for, in this order:\n");
+    for (const char *at = json_first(list); at; at = json_after(at)) {
+        char name[32], note[512], found[512], rank[16], size[16];
+        bool recognised = is_true(json_member(at, "recognised"));
+
+        json_text(json_member(at, "name"), name, sizeof name);
+        json_text(json_member(at, "note"), note, sizeof note);
+        json_text(json_member(at, "rank"), rank, sizeof rank);
+        json_text(json_member(at, "size"), size, sizeof size);
+        joined(json_member(at, "variables"), found, sizeof found);
+        if (recognised)
+            printf("  %-12s rank %s of %s: %s%s%s%s\n", name, rank, size, found, *note ? "; " : "", note,
+                   is_true(json_member(at, "used")) ? " <- used" : "");
+        else
+            printf("  %-12s no: %s\n", name, note);
+    }
+}
+
+static void show_launcher(const char *launcher)
+{
+    char error[512], source[64], root[512], key[64], rank[16], size[16], local[16], locals[16];
+    const char *why = json_member(launcher, "error");
+
+    json_text(json_member(launcher, "source"), source, sizeof source);
+    json_text(json_member(launcher, "rank"), rank, sizeof rank);
+    json_text(json_member(launcher, "size"), size, sizeof size);
+    json_text(json_member(launcher, "local_rank"), local, sizeof local);
+    json_text(json_member(launcher, "local_size"), locals, sizeof locals);
+    json_text(json_member(launcher, "root"), root, sizeof root);
+    json_text(json_member(launcher, "key"), key, sizeof key);
+    if (why) {
+        printf("refused: %s\n", json_text(why, error, sizeof error));
+    } else {
+        printf("place:   rank %s of %s", rank, size);
+        if (strcmp(local, "-1"))
+            printf(", on its host %s of %s", local, strcmp(locals, "-1") ? locals : "?");
+        printf("; by %s\n", strcmp(source, "single") ? source : "nothing: no launcher was recognised");
+        printf("rank 0:  %s\n", *root ? root : "this is the only rank");
+        printf("key:     %s\n", strcmp(key, "none") ? key : "none: whoever reaches rank 0 can join");
+    }
+    show_launchers(json_member(launcher, "launchers"));
 }
 
 /* Bytes of the longest text that any element has under a key, and of the key itself. */
@@ -155,11 +221,6 @@ static int width_of(const char *list, const char *key)
         most = length > most ? length : most;
     }
     return (int)most;
-}
-
-static bool is_true(const char *value)
-{
-    return value && *value == 't';
 }
 
 static void add_need(const char *text, int *said)
@@ -205,7 +266,7 @@ static void show_algorithms(const char *list)
 
 static void show(const struct request *r, const char *text)
 {
-    static const char *const long_ones[] = { "settings", "algorithms", NULL };
+    static const char *const long_ones[] = { "settings", "algorithms", "launcher", NULL };
     const char *part = r->only ? json_member(text, r->only) : text;
 
     if (r->raw && !r->only)
@@ -216,6 +277,8 @@ static void show(const struct request *r, const char *text)
         show_settings(part);
     else if (r->only && !strcmp(r->only, "algorithms"))
         show_algorithms(part);
+    else if (r->only && !strcmp(r->only, "launcher") && part)
+        show_launcher(part);
     else if (r->only)
         json_print(stdout, part, 0);
     else

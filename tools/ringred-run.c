@@ -3,10 +3,16 @@
  * other, and ends them all when one fails or the user says so. It uses nothing of the library: the
  * RINGRED_* variables (docs/USER.md) are the whole agreement.
  *
+ * Over several hosts it starts a ringred-run on each, by ssh or another command, and treats these
+ * as it treats ranks: their output is passed on, the first failure counts, and closing their input
+ * ends them. What they need to know, the key included, goes through that input.
+ *
  * The root's socket listens before any rank exists and is handed to rank 0, so no port is ever
  * chosen first and opened later. The key goes to each rank through a pipe: neither arguments nor
  * environment show it to others. */
 #include <ringred/version.h>
+
+#include "run.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -30,13 +36,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define KEY_BYTES   32
-#define RANKS_MOST  4096
 #define LINE_MOST   (1 << 20)             /* a longer line is passed on in pieces */
 #define SETTLE_NS   ((int64_t)1000000000) /* after a failure the others may say what they saw */
 #define READER_NS   ((int64_t)1000000000) /* after Ctrl-C, for a reader of our output that stalls */
 #define PIECE       4096                  /* a pipe that has room has room for that much */
-#define EXIT_SYSTEM 125                   /* ringred-run itself failed */
+#define HOST_NS     ((int64_t)5000000000) /* more grace for a ringred-run on another host than for ranks */
+#define CONTROL     '\1'                  /* begins a line that one ringred-run writes for another */
 
 /* What a rank writes to one of its two outputs. */
 struct stream {
@@ -50,22 +55,35 @@ struct stream {
 
 struct rank {
     pid_t pid; /* 0: has ended */
+    int in;    /* of a host: our end of its input, -1: closed */
     struct stream out[2];
+};
+
+enum mode {
+    LOCAL, /* all ranks are here */
+    HEAD,  /* a "rank" is another ringred-run, which starts the ranks of one host */
+    AGENT, /* such another one */
 };
 
 static struct {
     /* options */
-    int ranks, per_host;
+    enum mode mode;
+    int ranks, per_host; /* HEAD: ranks of the job, while at[] has one entry for each host */
+    int base, size;      /* AGENT: the rank of its first one; of the whole job */
+    struct run_host *hosts;
+    int host_count;
+    const char *launch_with, *remote_path, *host; /* host: AGENT: what the head calls this one */
     bool no_prefix;
     int64_t grace_ns;
-    const char *extra[256];
+    const char *extra[EXTRAS_MOST];
     int extras;
     char **command;
     /* the job */
     struct rank *rank;
+    int count; /* of them */
     int alive;
     int listener, signals;
-    char root[64];
+    char root[256];
     unsigned char key[KEY_BYTES];
     struct rlimit files; /* as we found it: the ranks get it back */
     /* how it ends */
@@ -77,12 +95,13 @@ static struct {
     bool look;                   /* ranks may have ended while we were busy with output */
     int64_t next_ns;             /* when to become ruder; INT64_MAX: never */
     struct stream *open_line[3]; /* who has written a line's beginning to 1 and 2 */
-} job = { .signals = -1, .grace_ns = (int64_t)5000000000, .next_ns = INT64_MAX };
+} job = { .listener = -1, .signals = -1, .launch_with = "ssh", .grace_ns = (int64_t)5000000000, .next_ns = INT64_MAX };
+
+extern char **environ;
 
 static void put(int to, const char *text, size_t bytes);
 
-static void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static void say(const char *format, ...)
+void say(const char *format, ...)
 {
     static const char name[] = "ringred-run: ";
     char text[4096];
@@ -92,6 +111,10 @@ static void say(const char *format, ...)
     int n = vsnprintf(text, sizeof text, format, a);
     va_end(a);
     put(2, name, sizeof name - 1);
+    if (job.host) {
+        put(2, job.host, strlen(job.host));
+        put(2, ": ", 2);
+    }
     put(2, text, n < 0 ? 0 : n < (int)sizeof text ? (size_t)n : sizeof text - 1);
     put(2, "\n", 1);
 }
@@ -113,6 +136,10 @@ static const char usage[] =
     "  -n, --ranks RANKS        how many (1 to 4096)\n"
     "      --ranks-per-host K   let each K ranks in turn believe that they share a host of their "
     "own\n"
+    "      --hosts A:2,B:2      start ranks on other hosts: two on A, two on B (without a number: one)\n"
+    "      --hostfile FILE      the same from a file: lines \"A slots=2\" or \"A:2\"\n"
+    "      --launch-with CMD    what starts a command on a host: CMD HOST COMMAND...; default ssh\n"
+    "      --remote-path PATH   where ringred-run is on the hosts; default where it is here\n"
     "  -x, --env NAME=VALUE     set a variable for the ranks; may be repeated\n"
     "      --no-prefix          leave the ranks' output alone instead of marking lines with "
     "[rank]\n"
@@ -127,9 +154,10 @@ static const char usage[] =
     "that\n"
     "of the first rank that failed, 128+N if signal N killed it; 125 if ringred-run itself failed, "
     "126\n"
-    "or 127 if COMMAND could not be run. Standard input is for rank 0, unless it is a terminal.\n";
+    "or 127 if COMMAND could not be run. Standard input is for rank 0, unless it is a terminal or there\n"
+    "are hosts. On those, ranks start in this folder, and get the RINGRED_* variables from here.\n";
 
-static long number(const char *text, const char *what, long least, long most)
+long number(const char *text, const char *what, long least, long most)
 {
     char *end;
 
@@ -140,6 +168,14 @@ static long number(const char *text, const char *what, long least, long most)
         exit(EXIT_SYSTEM);
     }
     return v;
+}
+
+static void add_hosts(const char *list, const char *file)
+{
+    job.hosts = job.hosts ? job.hosts : calloc(HOSTS_MOST + 1, sizeof *job.hosts);
+    must(job.hosts != NULL, "make room for the hosts");
+    job.host_count = list ? run_hosts_list(job.hosts, list) : run_hosts_file(job.hosts, file);
+    job.mode = HEAD;
 }
 
 static void add_variable(const char *text)
@@ -153,50 +189,84 @@ static void add_variable(const char *text)
     job.extra[job.extras++] = text;
 }
 
+enum option_code { PER_HOST = 256, NO_PREFIX, GRACE, HOSTS, HOSTFILE, LAUNCH_WITH, REMOTE_PATH, BE_AGENT };
+
+static const struct option options[] = {
+    { "ranks", required_argument, NULL, 'n' },
+    { "ranks-per-host", required_argument, NULL, PER_HOST },
+    { "env", required_argument, NULL, 'x' },
+    { "no-prefix", no_argument, NULL, NO_PREFIX },
+    { "grace", required_argument, NULL, GRACE },
+    { "hosts", required_argument, NULL, HOSTS },
+    { "hostfile", required_argument, NULL, HOSTFILE },
+    { "launch-with", required_argument, NULL, LAUNCH_WITH },
+    { "remote-path", required_argument, NULL, REMOTE_PATH },
+    { "agent", no_argument, NULL, BE_AGENT },
+    { "help", no_argument, NULL, 'h' },
+    { "version", no_argument, NULL, 'V' },
+    { NULL, 0, NULL, 0 },
+};
+
+static void take_option(int c)
+{
+    switch (c) {
+    case 'n':
+        job.ranks = (int)number(optarg, "the number of ranks", 1, RANKS_MOST);
+        break;
+    case PER_HOST:
+        job.per_host = (int)number(optarg, "--ranks-per-host", 1, RANKS_MOST);
+        break;
+    case 'x':
+        add_variable(optarg);
+        break;
+    case NO_PREFIX:
+        job.no_prefix = true;
+        break;
+    case GRACE:
+        job.grace_ns = number(optarg, "--grace", 0, 86400) * 1000000000;
+        break;
+    case HOSTS:
+        add_hosts(optarg, NULL);
+        break;
+    case HOSTFILE:
+        add_hosts(NULL, optarg);
+        break;
+    case LAUNCH_WITH:
+        job.launch_with = optarg;
+        break;
+    case REMOTE_PATH:
+        job.remote_path = optarg;
+        break;
+    case 'h':
+        fputs(usage, stdout);
+        exit(0);
+    case 'V':
+        puts("ringred-run " RINGRED_VERSION);
+        exit(0);
+    default:
+        fprintf(stderr, "Try: ringred-run --help\n");
+        exit(EXIT_SYSTEM);
+    }
+}
+
 static void parse(int argc, char **argv)
 {
-    enum { PER_HOST = 256, NO_PREFIX, GRACE };
-    static const struct option options[] = {
-        { "ranks", required_argument, NULL, 'n' },
-        { "ranks-per-host", required_argument, NULL, PER_HOST },
-        { "env", required_argument, NULL, 'x' },
-        { "no-prefix", no_argument, NULL, NO_PREFIX },
-        { "grace", required_argument, NULL, GRACE },
-        { "help", no_argument, NULL, 'h' },
-        { "version", no_argument, NULL, 'V' },
-        { NULL, 0, NULL, 0 },
-    };
     int c;
 
     while ((c = getopt_long(argc, argv, "+n:x:hV", options, NULL)) != -1) {
-        switch (c) {
-        case 'n':
-            job.ranks = (int)number(optarg, "the number of ranks", 1, RANKS_MOST);
-            break;
-        case PER_HOST:
-            job.per_host = (int)number(optarg, "--ranks-per-host", 1, RANKS_MOST);
-            break;
-        case 'x':
-            add_variable(optarg);
-            break;
-        case NO_PREFIX:
-            job.no_prefix = true;
-            break;
-        case GRACE:
-            job.grace_ns = number(optarg, "--grace", 0, 86400) * 1000000000;
-            break;
-        case 'h':
-            fputs(usage, stdout);
-            exit(0);
-        case 'V':
-            puts("ringred-run " RINGRED_VERSION);
-            exit(0);
-        default:
-            fprintf(stderr, "Try: ringred-run --help\n");
-            exit(EXIT_SYSTEM);
+        if (c == BE_AGENT) {
+            job.mode = AGENT;
+            return;
         }
+        take_option(c);
     }
     job.command = argv + optind;
+    if (job.mode == HEAD && job.per_host) {
+        say("--ranks-per-host pretends hosts: it makes no sense with --hosts");
+        exit(EXIT_SYSTEM);
+    }
+    if (job.mode == HEAD)
+        job.ranks = run_hosts_fill(job.hosts, &job.host_count, job.ranks);
     if (job.ranks == 0 || !*job.command) {
         say(job.ranks == 0 ? "say how many ranks: -n RANKS" : "say what to run");
         fprintf(stderr, "Try: ringred-run --help\n");
@@ -206,7 +276,7 @@ static void parse(int argc, char **argv)
 
 /* ---- before the ranks ---- */
 
-static void must(bool fine, const char *what)
+void must(bool fine, const char *what)
 {
     if (fine)
         return;
@@ -260,14 +330,50 @@ static void prepare(void)
     more = job.files;
     more.rlim_cur = more.rlim_max;
     (void)setrlimit(RLIMIT_NOFILE, &more); /* then few ranks have to do */
-    must(getrandom(job.key, sizeof job.key, 0) == (ssize_t)sizeof job.key, "make a key");
-    job.rank = calloc((size_t)job.ranks, sizeof *job.rank);
+    if (job.mode != AGENT)
+        must(getrandom(job.key, sizeof job.key, 0) == (ssize_t)sizeof job.key, "make a key");
+    job.count = job.mode == HEAD ? job.host_count : job.ranks;
+    job.size = job.mode == AGENT ? job.size : job.ranks;
+    job.rank = calloc((size_t)job.count, sizeof *job.rank);
     must(job.rank != NULL, "make room for the ranks");
-    for (int r = 0; r < job.ranks; r++)
+    for (int r = 0; r < job.count; r++) {
+        job.rank[r].in = -1;
         for (int s = 0; s < 2; s++)
-            job.rank[r].out[s] = (struct stream){ .fd = -1, .to = 1 + s, .rank = r };
-    open_root();
+            job.rank[r].out[s] = (struct stream){ .fd = -1, .to = 1 + s, .rank = job.base + r };
+    }
+    if (job.mode == LOCAL)
+        open_root();
+    if (job.mode == HEAD)
+        job.grace_ns += HOST_NS;
     catch_signals();
+}
+
+/* What the ringred-run that started this one says. */
+static void become_agent(void)
+{
+    static struct run_part part;
+    bool opens;
+
+    signal(SIGPIPE, SIG_IGN);
+    run_part_read(0, &part);
+    opens = !part.root[0];
+    job.host = part.host;
+    job.base = part.first;
+    job.ranks = part.ranks;
+    job.size = part.size;
+    job.grace_ns = part.grace_ns;
+    job.command = part.command;
+    job.extras = part.extras;
+    memcpy(job.extra, part.extra, sizeof job.extra);
+    memcpy(job.key, part.key, sizeof job.key);
+    explicit_bzero(part.key, sizeof part.key);
+    memcpy(job.root, part.root, sizeof job.root);
+    if (part.directory[0] && chdir(part.directory) < 0) {
+        say("cannot enter %s: %s", part.directory, strerror(errno));
+        exit(EXIT_SYSTEM);
+    }
+    if (opens)
+        job.listener = run_open_root(job.root, sizeof job.root);
 }
 
 /* ---- starting a rank ---- */
@@ -285,19 +391,23 @@ static void set_environment(int r, int key_fd)
     static const char *const stale[] = { "RINGRED_KEY", "RINGRED_KEY_FILE", "RINGRED_ROOT_FD" };
     int per_host = job.per_host ? job.per_host : job.ranks, first = r / per_host * per_host;
 
+    if (job.mode == AGENT) {
+        per_host = job.ranks;
+        first = 0;
+    }
     for (size_t i = 0; i < sizeof stale / sizeof *stale; i++)
         unsetenv(stale[i]);
     for (int i = 0; i < job.extras; i++)
         putenv((char *)(uintptr_t)job.extra[i]); /* putenv keeps it; argv lives on */
-    set_number("RINGRED_RANK", r);
-    set_number("RINGRED_SIZE", job.ranks);
+    set_number("RINGRED_RANK", job.base + r);
+    set_number("RINGRED_SIZE", job.size);
     set_number("RINGRED_LOCAL_RANK", r - first);
     set_number("RINGRED_LOCAL_SIZE", job.ranks - first < per_host ? job.ranks - first : per_host);
     set_number("RINGRED_KEY_FD", key_fd);
     setenv("RINGRED_ROOT", job.root, 1);
     if (job.per_host)
         set_number("RINGRED_RANKS_PER_HOST", job.per_host);
-    if (r == 0)
+    if (r == 0 && job.listener >= 0)
         set_number("RINGRED_ROOT_FD", job.listener);
 }
 
@@ -311,7 +421,7 @@ static void become(int r, int key_fd, const int out[2], int report, pid_t parent
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(EXIT_SYSTEM);
-    if (r != 0 || isatty(0)) {
+    if (r != 0 || job.mode == AGENT || isatty(0)) {
         int null = open("/dev/null", O_RDONLY);
         if (null > 0) {
             dup2(null, 0);
@@ -321,7 +431,7 @@ static void become(int r, int key_fd, const int out[2], int report, pid_t parent
     for (int s = 0; s < 2 && !job.no_prefix; s++)
         dup2(out[s], 1 + s);
     fcntl(key_fd, F_SETFD, 0);
-    if (r == 0)
+    if (r == 0 && job.listener >= 0)
         fcntl(job.listener, F_SETFD, 0);
     set_environment(r, key_fd);
     setrlimit(RLIMIT_NOFILE, &job.files);
@@ -335,10 +445,33 @@ static void become(int r, int key_fd, const int out[2], int report, pid_t parent
     _exit(127);
 }
 
+/* The pipes for its outputs are ours to read. */
+static void keep_outputs(struct rank *k, int out[2][2])
+{
+    for (int s = 0; s < 2; s++) {
+        close(out[s][1]);
+        k->out[s].fd = out[s][0];
+        fcntl(out[s][0], F_SETFL, O_NONBLOCK);
+    }
+}
+
+/* What a started process reports of its exec: 0, or an errno. */
+static int hear_report(int fd)
+{
+    int system = 0;
+    ssize_t n;
+
+    do
+        n = read(fd, &system, sizeof system);
+    while (n < 0 && errno == EINTR);
+    close(fd);
+    return n == (ssize_t)sizeof system ? system : 0;
+}
+
 /* Waits until the command runs. 0, or the errno of what could not be run. */
 static int start(int r)
 {
-    int key[2], out[2][2] = { { -1, -1 }, { -1, -1 } }, report[2], system = 0;
+    int key[2], out[2][2] = { { -1, -1 }, { -1, -1 } }, report[2];
     struct rank *k = &job.rank[r];
     pid_t parent = getpid();
 
@@ -356,26 +489,138 @@ static int start(int r)
     job.alive++;
     close(key[0]);
     close(report[1]);
-    for (int s = 0; s < 2 && !job.no_prefix; s++) {
-        close(out[s][1]);
-        k->out[s].fd = out[s][0];
-        fcntl(out[s][0], F_SETFL, O_NONBLOCK);
+    if (!job.no_prefix)
+        keep_outputs(k, out);
+    return hear_report(report[0]);
+}
+
+/* ---- starting a host ---- */
+
+/* In the child: "ssh HOST /usr/bin/ringred-run --agent". */
+static void become_launcher(int h, int in, int out[2][2], int report)
+{
+    char *words = strdup(job.launch_with), *word, own[4096] = "ringred-run";
+    char *argv[64];
+    sigset_t none;
+    int n = 0, system;
+
+    setpgid(0, 0); /* Ctrl-C is for us: closing its input ends it */
+    dup2(in, 0);
+    dup2(out[0][1], 1);
+    dup2(out[1][1], 2);
+    while (words && (word = strsep(&words, " \t")) != NULL && n < 60)
+        if (*word)
+            argv[n++] = word;
+    ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
+    if (length > 0)
+        own[length] = 0;
+    argv[n++] = job.hosts[h].name;
+    argv[n++] = job.remote_path ? (char *)(uintptr_t)job.remote_path : own;
+    argv[n++] = (char *)(uintptr_t)"--agent";
+    argv[n] = NULL;
+    setrlimit(RLIMIT_NOFILE, &job.files);
+    signal(SIGPIPE, SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    execvp(argv[0], argv);
+    system = errno;
+    if (write(report, &system, sizeof system) < 0)
+        _exit(EXIT_SYSTEM);
+    _exit(127);
+}
+
+/* RINGRED_* variables from here are meant for all ranks, less those that we make. */
+static void add_settings(struct run_part *part)
+{
+    static const char *const ours[] = { "RANK=", "SIZE=", "LOCAL_RANK=", "LOCAL_SIZE=", "ROOT=", "ROOT_FD=", "KEY=",
+                                        "KEY_FILE=", "KEY_FD=" };
+
+    for (char **e = environ; *e; e++) {
+        bool is_ours = strncmp(*e, "RINGRED_", 8) != 0;
+        for (size_t i = 0; i < sizeof ours / sizeof *ours && !is_ours; i++)
+            is_ours = strncmp(*e + 8, ours[i], strlen(ours[i])) == 0;
+        if (!is_ours && part->extras < EXTRAS_MOST)
+            part->extra[part->extras++] = *e;
     }
-    ssize_t n;
-    do
-        n = read(report[0], &system, sizeof system);
-    while (n < 0 && errno == EINTR);
-    close(report[0]);
-    return n == (ssize_t)sizeof system ? system : 0;
+    for (int i = 0; i < job.extras && part->extras < EXTRAS_MOST; i++)
+        part->extra[part->extras++] = job.extra[i];
+}
+
+static void send_part(int h)
+{
+    struct run_part part = { .first = job.hosts[h].first, .ranks = job.hosts[h].ranks, .size = job.ranks,
+                             .grace_ns = job.grace_ns - HOST_NS, .command = job.command };
+
+    snprintf(part.host, sizeof part.host, "%s", job.hosts[h].name);
+    memcpy(part.key, job.key, sizeof part.key);
+    if (!getcwd(part.directory, sizeof part.directory))
+        part.directory[0] = 0;
+    add_settings(&part);
+    run_part_send(job.rank[h].in, &part);
+    if (h == 0)
+        run_root_send(job.rank[h].in, ""); /* it opens the root, and tells us */
+    explicit_bzero(part.key, sizeof part.key);
+}
+
+static int start_host(int h)
+{
+    int in[2], out[2][2], report[2];
+    struct rank *k = &job.rank[h];
+
+    must(pipe2(in, O_CLOEXEC) == 0 && pipe2(report, O_CLOEXEC) == 0 && pipe2(out[0], O_CLOEXEC) == 0 &&
+             pipe2(out[1], O_CLOEXEC) == 0,
+         "open pipes");
+    fflush(NULL);
+    k->pid = fork();
+    must(k->pid >= 0, "start a process");
+    if (k->pid == 0)
+        become_launcher(h, in[0], out, report[1]);
+    job.alive++;
+    close(in[0]);
+    close(report[1]);
+    k->in = in[1];
+    keep_outputs(k, out);
+    int system = hear_report(report[0]);
+    if (system == 0)
+        send_part(h);
+    return system;
+}
+
+/* A line that a host's ringred-run has written for us: the root that it has opened, or that a rank has failed. */
+static void obey(const char *line, size_t bytes)
+{
+    char text[300];
+
+    snprintf(text, sizeof text, "%.*s", (int)(bytes < 299 ? bytes : 299), line);
+    text[strcspn(text, "\n")] = 0;
+    if (strncmp(text, "root ", 5) == 0 && !job.root[0]) {
+        snprintf(job.root, sizeof job.root, "%.255s", text + 5);
+        for (int h = 1; h < job.count; h++)
+            if (job.rank[h].in >= 0)
+                run_root_send(job.rank[h].in, job.root);
+    }
+    if (strncmp(text, "failed ", 7) == 0 && !job.failed && !job.interrupted) {
+        job.failed = job.first_said = true; /* it has the words, too */
+        job.code = atoi(text + 7) & 255;
+        job.first_rank = -1;
+        job.next_ns = now_ns() + SETTLE_NS;
+    }
 }
 
 /* ---- ending ---- */
 
+/* A host's ringred-run is asked by closing its input, which reaches it wherever it is. */
 static void signal_all(int sig)
 {
-    for (int r = 0; r < job.ranks; r++)
-        if (job.rank[r].pid > 0)
-            kill(-job.rank[r].pid, sig);
+    for (int r = 0; r < job.count; r++) {
+        struct rank *k = &job.rank[r];
+        if (k->pid > 0 && (job.mode != HEAD || sig == SIGKILL))
+            kill(-k->pid, sig);
+        if (job.mode == HEAD && k->in >= 0 && sig != SIGCONT && sig != SIGTSTP) {
+            close(k->in);
+            k->in = -1;
+        }
+    }
 }
 
 /* First the polite signal, after the grace the other one. */
@@ -418,7 +663,7 @@ static void look_for_ends(void)
 {
     siginfo_t i;
 
-    for (int r = 0; job.look && r < job.ranks; r++)
+    for (int r = 0; job.look && r < job.count; r++)
         if (has_ended(&job.rank[r], &i))
             note_end(r, &i);
 }
@@ -508,17 +753,58 @@ static void put(int to, const char *text, size_t bytes)
     }
 }
 
+/* Another rank's long line may be in the way. */
+static void end_open_line(int to, const struct stream *unless)
+{
+    struct stream *other = job.open_line[to];
+
+    if (!other || other == unless)
+        return;
+    put(to, "\n", 1);
+    other->mid_line = false;
+    job.open_line[to] = NULL;
+}
+
+/* A line for the ringred-run that started this one. */
+static void tell_head(const char *what, const char *text)
+{
+    char line[320];
+
+    if (job.mode != AGENT)
+        return;
+    end_open_line(1, NULL);
+    put(1, line, (size_t)snprintf(line, sizeof line, "%c%s %.280s\n", CONTROL, what, text));
+}
+
+/* Of a host's output: lines for us, and lines that have their rank already. Bytes at the beginning that are not for
+ * the user. */
+static size_t relay(const struct stream *s, const char *text, size_t bytes)
+{
+    size_t n = 1;
+
+    if (s->mid_line || bytes == 0)
+        return 0;
+    if (s->to == 1 && text[0] == CONTROL) {
+        obey(text + 1, bytes - 1);
+        return bytes;
+    }
+    while (n < bytes && n < 8 && text[n] >= '0' && text[n] <= '9')
+        n++;
+    return job.no_prefix && text[0] == '[' && n > 1 && n + 1 < bytes && text[n] == ']' ? n + 2 : 0;
+}
+
 /* A line or the piece of one; `ends` if it ends it. */
 static void put_line(struct stream *s, const char *text, size_t bytes, bool ends)
 {
     char prefix[24];
-    struct stream *other = job.open_line[s->to];
+    size_t skip = job.mode == HEAD ? relay(s, text, bytes) : 0;
 
-    if (other && other != s) { /* another rank's long line is in the way */
-        put(s->to, "\n", 1);
-        other->mid_line = false;
-    }
-    if (!s->mid_line)
+    if (skip > 0 && skip == bytes)
+        return;
+    text += skip;
+    bytes -= skip;
+    end_open_line(s->to, s);
+    if (!s->mid_line && job.mode != HEAD)
         put(s->to, prefix, (size_t)snprintf(prefix, sizeof prefix, "[%d] ", s->rank));
     put(s->to, text, bytes);
     s->mid_line = !ends;
@@ -609,16 +895,21 @@ static void drain_last(struct stream *s)
 static void say_end(void)
 {
     const siginfo_t *i = &job.first;
-    const char *others = job.alive > 1 ? "; ending the others" : "";
+    const char *others = job.alive > 1 || (job.mode == AGENT && job.size > job.count) ? "; ending the others" : "";
+    char code[16];
 
     if (!job.failed || job.first_said || i->si_pid == 0)
         return;
     job.first_said = true;
-    if (i->si_code != CLD_EXITED)
-        say("rank %d (pid %d) was killed by signal %d (%s)%s", job.first_rank, i->si_pid,
+    snprintf(code, sizeof code, "%d", job.code);
+    tell_head("failed", code);
+    if (job.mode == HEAD)
+        say("%s on host %s ended with status %d%s", job.launch_with, job.hosts[job.first_rank].name, job.code, others);
+    else if (i->si_code != CLD_EXITED)
+        say("rank %d (pid %d) was killed by signal %d (%s)%s", job.base + job.first_rank, i->si_pid,
             i->si_status, strsignal(i->si_status), others);
     else
-        say("rank %d (pid %d) ended with status %d%s", job.first_rank, i->si_pid, i->si_status,
+        say("rank %d (pid %d) ended with status %d%s", job.base + job.first_rank, i->si_pid, i->si_status,
             others);
 }
 
@@ -627,7 +918,7 @@ static void reap(void)
     siginfo_t i;
 
     job.look = false;
-    for (int r = 0; r < job.ranks; r++) {
+    for (int r = 0; r < job.count; r++) {
         struct rank *k = &job.rank[r];
         if (!has_ended(k, &i))
             continue;
@@ -643,6 +934,9 @@ static void reap(void)
         waitpid(k->pid, NULL, 0);
         k->pid = 0;
         job.alive--;
+        if (k->in >= 0)
+            close(k->in);
+        k->in = -1;
         for (int s = 0; s < 2; s++)
             drain_last(&k->out[s]);
     }
@@ -650,12 +944,25 @@ static void reap(void)
 
 /* ---- the loop ---- */
 
+/* Whoever started this ringred-run has gone, or wants an end. */
+static void hang_up(void)
+{
+    char byte;
+
+    if (job.interrupted || read(0, &byte, 1) > 0)
+        return;
+    job.code = job.failed ? job.code : 128 + SIGTERM;
+    end_all(SIGTERM);
+    job.interrupted = true;
+}
+
 static void turn(struct pollfd *polls, struct stream **whose)
 {
     int n = 0;
 
     polls[n++] = (struct pollfd){ .fd = job.signals, .events = POLLIN };
-    for (int r = 0; r < job.ranks; r++)
+    polls[n++] = (struct pollfd){ .fd = job.mode == AGENT && !job.interrupted ? 0 : -1, .events = POLLIN };
+    for (int r = 0; r < job.count; r++)
         for (int s = 0; s < 2; s++)
             if (job.rank[r].out[s].fd >= 0) {
                 whose[n] = &job.rank[r].out[s];
@@ -663,33 +970,48 @@ static void turn(struct pollfd *polls, struct stream **whose)
                 n++;
             }
     (void)poll(polls, (nfds_t)n, job.look ? 0 : left_ms(job.next_ns, now_ns()));
-    for (int k = 1; k < n; k++)
+    for (int k = 2; k < n; k++)
         if (polls[k].revents)
             drain(whose[k]);
     handle_signals();
+    if (polls[1].revents)
+        hang_up();
     if (job.look)
         reap();
     if (now_ns() >= job.next_ns)
         become_ruder();
 }
 
+static void fail_to_start(int system)
+{
+    char code[16];
+
+    say("cannot run %s: %s", job.mode == HEAD ? job.launch_with : job.command[0], strerror(system));
+    job.failed = job.first_said = true;
+    job.first_rank = -1;
+    job.code = system == ENOENT ? 127 : 126;
+    snprintf(code, sizeof code, "%d", job.code);
+    tell_head("failed", code);
+}
+
 static int run(void)
 {
-    size_t most = 1 + 2 * (size_t)job.ranks;
+    size_t most = 2 + 2 * (size_t)job.count;
     struct pollfd *polls = calloc(most, sizeof *polls);
     struct stream **whose = calloc(most, sizeof *whose);
 
     must(polls && whose, "make room for the ranks");
-    for (int r = 0; r < job.ranks && !job.failed; r++) {
-        int system = start(r);
+    if (job.mode == AGENT && job.base == 0)
+        tell_head("root", job.root);
+    for (int r = 0; r < job.count && !job.failed; r++) {
+        int system = job.mode == HEAD ? start_host(r) : start(r);
         if (system) {
-            say("cannot run %s: %s", job.command[0], strerror(system));
-            job.failed = true;
-            job.code = system == ENOENT ? 127 : 126;
+            fail_to_start(system);
             end_all(SIGTERM);
         }
     }
-    close(job.listener);
+    if (job.listener >= 0)
+        close(job.listener);
     explicit_bzero(job.key, sizeof job.key);
     while (job.alive > 0)
         turn(polls, whose);
@@ -701,11 +1023,14 @@ static int run(void)
 int main(int argc, char **argv)
 {
     parse(argc, argv);
+    if (job.mode == AGENT)
+        become_agent();
     prepare();
     int code = run();
-    for (int r = 0; r < job.ranks; r++)
+    for (int r = 0; r < job.count; r++)
         for (int s = 0; s < 2; s++)
             free(job.rank[r].out[s].text);
     free(job.rank);
+    free(job.hosts);
     return code;
 }

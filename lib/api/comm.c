@@ -11,6 +11,13 @@ void ringred_config_init(ringred_config *config, size_t size)
     rr_struct_init(config, size, &ours, sizeof ours);
 }
 
+void ringred_store_init(ringred_store *store, size_t size)
+{
+    const ringred_store ours = { 0 };
+
+    rr_struct_init(store, size, &ours, sizeof ours);
+}
+
 #define CONFIG_LEAST offsetof(ringred_config, choose) /* what the first release had */
 
 /* A caller's struct of another size: what is missing is zero, what is too much must be zero. */

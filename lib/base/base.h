@@ -129,6 +129,7 @@ enum rr_setting {
     RR_SET_LOCAL_SIZE,
     RR_SET_ROOT,
     RR_SET_ROOT_FD,          /* a listening socket that the launcher has opened for rank 0 */
+    RR_SET_CONFIG,           /* file with settings; "": none */
     RR_SETTINGS
 };
 
@@ -136,15 +137,22 @@ struct rr_settings {
     struct rr_setting_value {
         int64_t number;
         char text[256];
-        char origin[32];     /* "default", "environment", "argument", "launcher" */
+        char origin[288];    /* "default", "environment", "argument", or "file:line" */
     } value[RR_SETTINGS];
 };
 
-/* Defaults, then RINGRED_* variables, then the "name=value" strings. An unknown RINGRED_ variable or
- * name, or a value out of range, is ESETTING with the nearest name or the range. */
+/* Defaults, then the file that the setting config names, then RINGRED_* variables, then the "name=value"
+ * strings. An unknown RINGRED_ variable or name, or a value out of range, is ESETTING with the nearest name or
+ * the range. */
 int rr_settings_load(struct rr_settings *s, const char *const *arguments, ringred_error *why);
 int rr_settings_set(struct rr_settings *s, const char *name, const char *value, const char *origin,
                     ringred_error *why);
+/* The setting of that name, or ESETTING with the nearest. */
+int rr_setting_find(const char *name, ringred_error *why);
+/* Lines "name = value" of a file (settings_file.c). `own`: nobody else can read it, so that it may have secrets. */
+int rr_settings_read(struct rr_settings *s, const char *path, const char *text, size_t bytes, bool own,
+                     ringred_error *why);
+int rr_settings_read_file(struct rr_settings *s, const char *path, ringred_error *why);
 const char *rr_setting_name(enum rr_setting which);
 const char *rr_setting_help(enum rr_setting which);
 /* A JSON array of {name, value, origin, type, range, default, text}. The key itself is never shown. */

@@ -88,6 +88,8 @@ static const struct row {
     [RR_SET_ROOT] = { "root", TEXT, 0, 0, "", NULL, "host:port where rank 0 listens" },
     [RR_SET_ROOT_FD] = { "root_fd", NUMBER, -1, 1 << 20, "-1", NULL,
                          "a listening socket for rank 0; launchers use it" },
+    [RR_SET_CONFIG] = { "config", TEXT, 0, 0, "", NULL,
+                        "file with settings as lines name = value, which variables and arguments override; empty: none" },
 };
 
 const char *rr_setting_name(enum rr_setting which)
@@ -250,6 +252,11 @@ static int set(struct rr_settings *s, int which, const char *shown, const char *
     return 0;
 }
 
+int rr_setting_find(const char *name, ringred_error *why)
+{
+    return find(name, name, why);
+}
+
 int rr_settings_set(struct rr_settings *s, const char *name, const char *value, const char *origin,
                     ringred_error *why)
 {
@@ -284,9 +291,27 @@ static int load_environment(struct rr_settings *s, ringred_error *why)
             continue;
         int which = find(name + 8, name, why);
         RR_TRY(which);
-        RR_TRY(set(s, which, name, equals + 1, "environment", why));
+        if (which != RR_SET_CONFIG) /* has been read */
+            RR_TRY(set(s, which, name, equals + 1, "environment", why));
     }
     return 0;
+}
+
+/* The last argument that names a file wins over the variable, which a program with more rights than its user
+ * does not heed. */
+static int load_file(struct rr_settings *s, const char *const *arguments, ringred_error *why)
+{
+    const char *path = secure_getenv("RINGRED_CONFIG"), *origin = "environment";
+
+    for (; arguments && *arguments; arguments++)
+        if (strncasecmp(*arguments, "config=", 7) == 0) {
+            path = *arguments + 7;
+            origin = "argument";
+        }
+    if (!path)
+        return 0;
+    RR_TRY(set(s, RR_SET_CONFIG, "config", path, origin, why));
+    return *path ? rr_settings_read_file(s, path, why) : 0;
 }
 
 int rr_settings_load(struct rr_settings *s, const char *const *arguments, ringred_error *why)
@@ -294,6 +319,7 @@ int rr_settings_load(struct rr_settings *s, const char *const *arguments, ringre
     memset(s, 0, sizeof *s);
     for (int i = 0; i < RR_SETTINGS; i++)
         RR_TRY(set(s, i, rows[i].name, rows[i].fallback, "default", why));
+    RR_TRY(load_file(s, arguments, why));
     RR_TRY(load_environment(s, why));
     for (; arguments && *arguments; arguments++) {
         char name[64];
@@ -318,7 +344,9 @@ void rr_settings_describe(const struct rr_settings *s, struct rr_text *t)
         const struct rr_setting_value *v = &s->value[i];
         rr_text_add(t, "%s{\"name\":\"%s\",\"value\":", i ? "," : "", rows[i].name);
         rr_text_add_json(t, rows[i].kind == SECRET && v->text[0] ? "(hidden)" : v->text);
-        rr_text_add(t, ",\"origin\":\"%s\",\"type\":\"%s\",\"form\":", v->origin, kinds[rows[i].kind]);
+        rr_text_add(t, ",\"origin\":");
+        rr_text_add_json(t, v->origin);
+        rr_text_add(t, ",\"type\":\"%s\",\"form\":", kinds[rows[i].kind]);
         rr_text_add_json(t, form(&rows[i], room, sizeof room));
         rr_text_add(t, ",\"default\":");
         rr_text_add_json(t, rows[i].fallback);

@@ -15,7 +15,8 @@
 struct rr_launch {
     int rank, size, local_rank, local_size; /* local ones -1 where unknown */
     char root[512];  /* "host:port[+n][,...]": where rank 0 may be; +n: and the n ports after it */
-    char source[32]; /* "ringred-run", "torchrun", "unique id", "arguments", "single" */
+    char source[32]; /* a name of the table of launchers, "unique id", "arguments", "single" */
+    const char *fresh; /* what handed on the job's fresh key; NULL: nothing did */
     unsigned char key[RR_KEY_BYTES]; /* hashed from the secret, or from the job's name if none */
     bool has_key;                    /* a secret was given */
     unsigned char job[16];           /* hash that names the job: two jobs differ */

@@ -58,6 +58,20 @@ int rr_unique_id_listener(const unsigned char job[RR_JOB_BYTES])
     return fd;
 }
 
+int rr_unique_id_keep(const unsigned char job[RR_JOB_BYTES])
+{
+    int fd = -1;
+
+    pthread_mutex_lock(&table.mutex);
+    for (int i = 0; i < table.count && fd < 0; i++)
+        if (memcmp(table.made[i].job, job, RR_JOB_BYTES) == 0) {
+            fd = table.made[i].fd;
+            table.made[i] = table.made[--table.count];
+        }
+    pthread_mutex_unlock(&table.mutex);
+    return fd;
+}
+
 void rr_unique_id_spent(int listener)
 {
     pthread_mutex_lock(&table.mutex);

@@ -233,6 +233,8 @@ int rr_unique_id_read(const struct ringred_unique_id *id, struct rr_launch *laun
                       ringred_error *why);
 int rr_unique_id_listener(const unsigned char job[RR_JOB_BYTES]); /* -1: not made here */
 void rr_unique_id_spent(int listener); /* any other descriptor is left alone */
+/* Takes it out of the table: it stays open, and the id serves more than once. -1: not made here. */
+int rr_unique_id_keep(const unsigned char job[RR_JOB_BYTES]);
 
 /* key.c: the secret, from wherever there is one; launch->job is known by then */
 int rr_key_find(const ringred_config *config, const struct rr_settings *settings,

@@ -398,6 +398,7 @@ static int open_all(ringred_comm *c, const ringred_config *config, ringred_error
     struct rr_family *f = c->family;
     struct rr_launch launch;
     struct rr_boot *boot = NULL;
+    int64_t began = rr_now_ns();
 
     RR_TRY(configure(f, config, &launch, why));
     c->rank = f->rank;
@@ -405,6 +406,8 @@ static int open_all(ringred_comm *c, const ringred_config *config, ringred_error
     int64_t timeout = config->timeout_ns ? config->timeout_ns
                                          : rr_setting(&f->settings, RR_SET_INIT_TIMEOUT);
     int64_t deadline = rr_deadline(timeout);
+    if (deadline != INT64_MAX) /* finding rank 0 may have taken a part of it */
+        deadline -= rr_now_ns() - began;
     (void)rr_family_set(f, RR_COMM_WIRING);
     int rc = rr_boot_open(&launch, &f->settings, &f->log, deadline, &boot, why);
     if (rc == 0) {

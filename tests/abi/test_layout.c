@@ -23,7 +23,7 @@ PIN(ringred_error, text, 32);
 
 PIN_SIZE(ringred_unique_id, 256);
 
-PIN_SIZE(ringred_config, 112);
+PIN_SIZE(ringred_config, 136);
 PIN(ringred_config, struct_size, 0);
 PIN(ringred_config, rank, 4);
 PIN(ringred_config, size, 8);
@@ -40,6 +40,9 @@ PIN(ringred_config, choose, 80);
 PIN(ringred_config, choose_context, 88);
 PIN(ringred_config, interrupt, 96);
 PIN(ringred_config, interrupt_context, 104);
+PIN(ringred_config, allgather, 112);
+PIN(ringred_config, allgather_context, 120);
+PIN(ringred_config, store, 128);
 
 PIN_SIZE(ringred_call, 112);
 PIN(ringred_call, struct_size, 0);
@@ -59,6 +62,13 @@ PIN(ringred_call, scale, 80);
 PIN(ringred_call, timeout_ns, 88);
 PIN(ringred_call, done, 96);
 PIN(ringred_call, done_context, 104);
+
+PIN_SIZE(ringred_store, 32);
+PIN(ringred_store, struct_size, 0);
+PIN(ringred_store, reserved, 4);
+PIN(ringred_store, context, 8);
+PIN(ringred_store, set, 16);
+PIN(ringred_store, get, 24);
 
 PIN_SIZE(ringred_choice, 56);
 PIN(ringred_choice, struct_size, 0);
@@ -102,6 +112,7 @@ static void test_init_functions_write_the_size_and_nothing_beyond(void **state)
     struct {
         ringred_config config;
         ringred_error error;
+        ringred_store store;
         unsigned char after;
     } room;
 
@@ -117,6 +128,10 @@ static void test_init_functions_write_the_size_and_nothing_beyond(void **state)
     assert_int_equal(room.error.rank, -1);
     assert_int_equal(room.error.text[0], 0);
     assert_int_equal(room.after, 0xa5);
+    ringred_store_init(&room.store, sizeof room.store);
+    assert_int_equal(room.store.struct_size, sizeof room.store);
+    assert_null(room.store.set);
+    assert_int_equal(room.after, 0xa5);
     memset(&room, 0xa5, sizeof room); /* a program that knows less of the struct than we do */
     ringred_config_init(&room.config, offsetof(ringred_config, log));
     assert_int_equal(room.config.struct_size, offsetof(ringred_config, log));
@@ -125,6 +140,7 @@ static void test_init_functions_write_the_size_and_nothing_beyond(void **state)
     assert_int_equal(((const unsigned char *)&room.config)[offsetof(ringred_config, log)], 0xa5);
     ringred_config_init(NULL, 0);
     ringred_error_init(NULL);
+    ringred_store_init(NULL, 0);
 }
 
 int main(void)

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -48,6 +49,82 @@ static void test_settings_have_values_and_origins(void **state)
     assert_int_equal(rr_setting(&settings, RR_SET_LINGER), 5 * RINGRED_SECOND);
     unsetenv("RINGRED_SPIN");
     unsetenv("RINGRED_STAGE");
+}
+
+static void read_file(const char *text, bool own)
+{
+    memset(&why, 0, sizeof why);
+    assert_int_equal(load(NULL, NULL), 0);
+    (void)rr_settings_read(&settings, "/etc/r", text, strlen(text), own, &why); /* why has the code, too */
+}
+
+static void test_a_file_comes_before_variables_and_arguments(void **state)
+{
+    char path[] = "/tmp/ringred-test-XXXXXX", argument[64], origin[64];
+    const char text[] = "# a remark\n\n transport = tcp  # another\nspin=5\nstage = 256K\r\nheap = 1G";
+    int fd = mkstemp(path);
+
+    (void)state;
+    assert_int_equal(write(fd, text, sizeof text - 1), sizeof text - 1);
+    close(fd);
+    snprintf(argument, sizeof argument, "config=%s", path);
+    assert_int_equal(setenv("RINGRED_SPIN", "7", 1), 0);
+    assert_int_equal(setenv("RINGRED_CONFIG", "/nowhere", 1), 0); /* the argument comes before it */
+    assert_int_equal(load(argument, "stage=1M"), 0);
+    assert_string_equal(rr_setting_text(&settings, RR_SET_TRANSPORT), "tcp");
+    assert_int_equal(rr_setting(&settings, RR_SET_SPIN), 7);
+    assert_int_equal(rr_setting(&settings, RR_SET_STAGE), 1 << 20);
+    assert_int_equal(rr_setting(&settings, RR_SET_HEAP), 1 << 30);
+    snprintf(origin, sizeof origin, "%s:6", path);
+    assert_string_equal(settings.value[RR_SET_HEAP].origin, origin);
+    assert_string_equal(settings.value[RR_SET_SPIN].origin, "environment");
+    assert_string_equal(settings.value[RR_SET_CONFIG].origin, "argument");
+    unsetenv("RINGRED_SPIN");
+    assert_int_equal(setenv("RINGRED_CONFIG", path, 1), 0);
+    assert_int_equal(load(NULL, NULL), 0);
+    assert_int_equal(rr_setting(&settings, RR_SET_SPIN), 5);
+    assert_string_equal(settings.value[RR_SET_CONFIG].origin, "environment");
+    assert_int_equal(setenv("RINGRED_CONFIG", "/tmp", 1), 0);
+    assert_int_equal(load(NULL, NULL), RINGRED_ESETTING);
+    assert_non_null(strstr(why.text, "/tmp (config) is not a regular file"));
+    assert_int_equal(setenv("RINGRED_CONFIG", "/nowhere/at/all", 1), 0);
+    assert_int_equal(load(NULL, NULL), RINGRED_ESETTING);
+    assert_non_null(strstr(why.text, "/nowhere/at/all"));
+    unsetenv("RINGRED_CONFIG");
+    unlink(path);
+}
+
+static void test_what_is_wrong_in_a_file_is_named_with_its_line(void **state)
+{
+    static const struct {
+        const char *text;
+        bool own;
+        const char *sentence;
+    } rows[] = {
+        { "\n\ntransprot = tcp", true, "/etc/r:3: there is no setting \"transprot\"; the nearest is \"transport\"" },
+        { "spin = soon", true, "/etc/r:1: spin is \"soon\", which is not -1 to 1000000" },
+        { "log=warn\nno such line", true, "/etc/r:2: this is not of the form name = value" },
+        { "= tcp", true, "/etc/r:1: this is not of the form" },
+        { "log=warn\nlog=info", true, "/etc/r:2: log is set twice" },
+        { "rank = 1", true, "/etc/r:1: rank cannot be set here: it differs between the processes" },
+        { "config = /etc/other", true, "/etc/r:1: config cannot be set here: a file cannot name another one" },
+        { "key = sixteen-letters!", false, "/etc/r:1: key cannot be set here: others can read this file" },
+        { "key = short", true, "/etc/r:1: key is \"(hidden)\", which is not a text of at least 16 bytes" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        read_file(rows[i].text, rows[i].own);
+        if (why.code != RINGRED_ESETTING || strncmp(why.text, rows[i].sentence, strlen(rows[i].sentence)) != 0)
+            fail_msg("%s: %d %s", rows[i].text, why.code, why.text);
+    }
+    read_file("key = sixteen-letters!\n", true);
+    assert_int_equal(why.code, 0);
+    assert_int_equal(rr_settings_read(&settings, "f", "log\0=warn", 9, true, &why), RINGRED_ESETTING);
+    char line[600];
+    memset(line, 'x', sizeof line);
+    assert_int_equal(rr_settings_read(&settings, "f", line, sizeof line, true, &why), RINGRED_ESETTING);
+    assert_string_equal(why.text, "f:1: the line is longer than 511 bytes");
 }
 
 static void test_every_setting_may_be_set_to_its_default(void **state)
@@ -308,6 +385,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_settings_have_values_and_origins),
+        cmocka_unit_test(test_a_file_comes_before_variables_and_arguments),
+        cmocka_unit_test(test_what_is_wrong_in_a_file_is_named_with_its_line),
         cmocka_unit_test(test_every_setting_may_be_set_to_its_default),
         cmocka_unit_test(test_unknown_settings_name_the_nearest),
         cmocka_unit_test(test_values_are_checked),

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -228,6 +229,132 @@ static void test_a_signal_ends_all_ranks(void **state)
     stop_with(SIGKILL, 128 + SIGKILL); /* nobody is left to forward it */
 }
 
+/* ---- hosts ---- */
+
+static char launcher[] = "/tmp/ringred-test-XXXXXX"; /* takes a host and a command, and runs it here */
+
+static void write_launcher(void)
+{
+    static const char text[] = "#!/bin/sh\nexport LAUNCHED=$1\nshift\necho a greeting\nexec \"$@\"\n";
+    int fd = mkstemp(launcher);
+
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, sizeof text - 1), sizeof text - 1);
+    assert_int_equal(fchmod(fd, 0700), 0);
+    close(fd);
+}
+
+#define HOSTS(list) "--hosts", list, "--launch-with", launcher
+
+static void test_ranks_of_hosts_are_told_their_place(void **state)
+{
+    (void)state;
+    assert_int_equal(setenv("RINGRED_SPIN", "7", 1), 0);
+    RUN(&r, HOSTS("a:2,b"), "-x", "COLOUR=dark blue", "sh", "-c",
+        "echo $RINGRED_RANK of $RINGRED_SIZE, $RINGRED_LOCAL_RANK of $RINGRED_LOCAL_SIZE on $LAUNCHED, $COLOUR, "
+        "$RINGRED_SPIN, $(pwd), \"$1\"", "-", "two\nlines");
+    unsetenv("RINGRED_SPIN");
+    char here[256], words[400];
+    assert_non_null(getcwd(here, sizeof here));
+    snprintf(words, sizeof words, "[0] 0 of 3, 0 of 2 on a, dark blue, 7, %s, two\n", here);
+    expect(&r, 0, words);
+    expect(&r, 0, "[1] 1 of 3, 1 of 2 on a, ");
+    expect(&r, 0, "[2] 2 of 3, 0 of 1 on b, ");
+    expect(&r, 0, "a greeting\n");
+    assert_null(strchr(r.text, '\1'));
+    RUN(&r, "-n", "3", HOSTS("a:2,b:2,c:2"), "--no-prefix", "sh", "-c", "echo $RINGRED_SIZE on $LAUNCHED");
+    expect(&r, 0, "3 on a\n");
+    expect(&r, 0, "3 on b\n");
+    assert_null(strstr(r.text, "on c"));
+    assert_null(strchr(r.text, '['));
+}
+
+static void test_ranks_of_hosts_find_each_other_with_a_key(void **state)
+{
+    (void)state;
+    RUN(&r, HOSTS("a:2,b:1,[fd00::1]:1"), self, "as-rank");
+    for (int i = 0; i < 4; i++) {
+        char words[64];
+        snprintf(words, sizeof words, "[%d] met twice with a key", i);
+        expect(&r, 0, words);
+    }
+}
+
+static void test_a_failure_on_a_host_ends_the_job(void **state)
+{
+    (void)state;
+    RUN(&r, HOSTS("a:2,b:2"), "sh", "-c", "test $RINGRED_RANK = 3 && exit 7; exec sleep 1000");
+    expect(&r, 7, "ringred-run: b: rank 3 (pid ");
+    expect(&r, 7, "ended with status 7; ending the others");
+    RUN(&r, HOSTS("a,b"), "sh", "-c", "test $RINGRED_RANK = 0 && kill -SEGV $$; exec sleep 1000");
+    expect(&r, 128 + SIGSEGV, "ringred-run: a: rank 0 (pid ");
+    RUN(&r, HOSTS("a,b"), "./no/such/program");
+    expect(&r, 127, "cannot run ./no/such/program");
+    RUN(&r, "--hosts", "a", "--launch-with", "./no/such/launcher", "sh");
+    expect(&r, 127, "cannot run ./no/such/launcher");
+    RUN(&r, "--hosts", "a", "--launch-with", "false", "sh");
+    expect(&r, 1, "false on host a ended with status 1");
+}
+
+static void stop_hosts_with(int sig, int status)
+{
+    pid_t pid[2] = { 0 };
+
+    run_start(&r, (const char *const[]){ HOSTS("a,b"), "sh", "-c",
+                                         "echo rank $RINGRED_RANK pid $$ end$RINGRED_RANK; exec sleep 1000", NULL });
+    run_read(&r, "end0");
+    run_read(&r, "end1");
+    assert_int_equal(sscanf(strstr(r.text, "rank 0 pid "), "rank 0 pid %d", &pid[0]), 1);
+    assert_int_equal(sscanf(strstr(r.text, "rank 1 pid "), "rank 1 pid %d", &pid[1]), 1);
+    assert_int_equal(kill(r.pid, sig), 0);
+    run_wait(&r);
+    assert_int_equal(r.status, status);
+    while (sig == SIGKILL && waitpid(-1, NULL, 0) > 0) /* orphans of the tool, which come to this test */
+        continue;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(kill(pid[i], 0), -1);
+}
+
+static void test_a_signal_ends_the_ranks_of_all_hosts(void **state)
+{
+    (void)state;
+    stop_hosts_with(SIGTERM, 128 + SIGTERM);
+    stop_hosts_with(SIGINT, 128 + SIGINT);
+    stop_hosts_with(SIGKILL, 128 + SIGKILL);
+}
+
+static void test_lists_of_hosts_are_read_or_refused(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/ringred-test-XXXXXX";
+    const char text[] = "# ours\n a slots=2 # two\n\nb:1\nc\n";
+    int fd = mkstemp(path);
+
+    assert_int_equal(write(fd, text, sizeof text - 1), sizeof text - 1);
+    close(fd);
+    RUN(&r, "--hostfile", path, "--launch-with", launcher, "sh", "-c", "echo $RINGRED_RANK on $LAUNCHED");
+    expect(&r, 0, "[1] 1 on a\n");
+    expect(&r, 0, "[2] 2 on b\n");
+    expect(&r, 0, "[3] 3 on c\n");
+    unlink(path);
+    RUN(&r, HOSTS("a,b,a"), "sh");
+    expect(&r, 125, "host a is listed twice");
+    RUN(&r, HOSTS("a,,b"), "sh");
+    expect(&r, 125, "a host has no name");
+    RUN(&r, HOSTS("-oProxyCommand=x"), "sh");
+    expect(&r, 125, "begins with -");
+    RUN(&r, HOSTS("a:0"), "sh");
+    expect(&r, 125, "not a number from 1");
+    RUN(&r, "-n", "4", HOSTS("a:2,b"), "sh");
+    expect(&r, 125, "the hosts have room for 3 ranks, not for 4");
+    RUN(&r, "--hostfile", "/nowhere", "sh");
+    expect(&r, 125, "cannot read /nowhere");
+    RUN(&r, HOSTS("a"), "--ranks-per-host", "2", "sh");
+    expect(&r, 125, "makes no sense with --hosts");
+    RUN(&r, "--agent");
+    expect(&r, 125, "--agent is not for users");
+}
+
 /* ---- a reader that does not read ---- */
 
 struct stalled {
@@ -384,6 +511,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_what_cannot_run_is_named_once),
         cmocka_unit_test(test_lines_stay_whole_and_bytes_as_they_are),
         cmocka_unit_test(test_a_signal_ends_all_ranks),
+        cmocka_unit_test(test_ranks_of_hosts_are_told_their_place),
+        cmocka_unit_test(test_ranks_of_hosts_find_each_other_with_a_key),
+        cmocka_unit_test(test_a_failure_on_a_host_ends_the_job),
+        cmocka_unit_test(test_a_signal_ends_the_ranks_of_all_hosts),
+        cmocka_unit_test(test_lists_of_hosts_are_read_or_refused),
         cmocka_unit_test(test_a_reader_that_stalls_does_not_keep_signals_out),
         cmocka_unit_test(test_a_reader_that_stalls_does_not_hide_a_death),
     };
@@ -397,5 +529,8 @@ int main(int argc, char **argv)
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     tool = argv[1];
     self = argv[0];
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    write_launcher();
+    int rc = cmocka_run_group_tests(tests, NULL, NULL);
+    unlink(launcher);
+    return rc;
 }

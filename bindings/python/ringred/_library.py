@@ -51,6 +51,11 @@ class CConfig(ctypes.Structure):
         ("log_context", ctypes.c_void_p),
         ("choose", ctypes.c_void_p),
         ("choose_context", ctypes.c_void_p),
+        ("interrupt", ctypes.c_void_p),
+        ("interrupt_context", ctypes.c_void_p),
+        ("allgather", ctypes.c_void_p),
+        ("allgather_context", ctypes.c_void_p),
+        ("store", ctypes.c_void_p),
     ]
 
 

@@ -94,6 +94,31 @@ typedef struct ringred_choice {
  * several at once; no lock of the library is held; it must not use the communicator. */
 typedef void (*ringred_choose_fn)(void *context, ringred_choice *choice);
 
+/* ---- handing on a unique id by means of the caller's own ----
+ * Where neither the launcher nor the caller says where rank 0 is, rank 0 makes a unique id and hands it to the others by
+ * one of these; rank and size come from the config, or from the launcher. What passes through them carries the job's
+ * key: they must be private to the job. They are called in the thread that makes the communicator, before anything
+ * else of the network is used, and no lock of the library is held. */
+
+/* Everybody's bytes to everybody, in the order of ranks: all has room for size * bytes. Blocks; called once on each
+ * rank. Returns 0, or anything else if it failed. */
+typedef int32_t (*ringred_allgather_fn)(void *context, const void *mine, size_t bytes, void *all);
+
+/* Names with bytes, which all ranks of the job share: a store like torch's, etcd, a folder. One serves for making one
+ * communicator: for the next, let context lead to names of its own. Filled by its init function before use; it stays
+ * the caller's, and is not used after ringred_comm_create has returned. */
+typedef struct ringred_store {
+    uint32_t struct_size;
+    uint32_t reserved; /* 0 */
+    void *context;
+    /* Rank 0 calls it once. Returns 0, or anything else if it failed. */
+    int32_t (*set)(void *context, const char *key, const void *value, size_t bytes);
+    /* The others call it once, maybe before set. Waits until the name is there, for at most timeout_ns (-1: for ever).
+     * Writes at most room bytes, and returns how many the value has; negative if it failed or the time was over. */
+    int64_t (*get)(void *context, const char *key, void *value, size_t room, int64_t timeout_ns);
+} ringred_store;
+RINGRED_API void ringred_store_init(ringred_store *store, size_t size);
+
 /* How a communicator is made. All fields may be left as ringred_config_init wrote them: then the
  * launcher's environment decides (docs/USER.md lists what is recognised). */
 typedef struct ringred_config {
@@ -115,6 +140,9 @@ typedef struct ringred_config {
      * op_create, destroy): not 0 ends it with EINTERRUPTED. NULL: none. It must not call this library. */
     int32_t (*interrupt)(void *context);
     void *interrupt_context;
+    ringred_allgather_fn allgather; /* instead of root and id: hands on an id; NULL: none */
+    void *allgather_context;
+    const ringred_store *store;  /* or this; NULL: none */
 } ringred_config;
 
 RINGRED_API void ringred_config_init(ringred_config *config, size_t size);
@@ -122,7 +150,7 @@ RINGRED_API void ringred_config_init(ringred_config *config, size_t size);
 /* ---- communicators ---- */
 
 /* Makes the communicator of all ranks of the job. Blocks until all have arrived or the time is over
- * (looking up a host name may take the resolver's own time). config NULL: everything from the
+ * (looking up a host name may take the resolver's own time, and the caller's allgather or store theirs). config NULL: everything from the
  * environment. why may be NULL. EINVAL, ESETTING, EUNSUPPORTED, ENOMEM, ELIMIT, ESYSTEM, ECONFIG,
  * ETIMEOUT, EPEER, EWIRE, EAUTH, EVERSION, EINTERNAL. */
 RINGRED_API int32_t ringred_comm_create(const ringred_config *config, ringred_comm **comm, ringred_error *why);
