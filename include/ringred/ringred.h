@@ -137,7 +137,8 @@ typedef struct ringred_config {
     ringred_choose_fn choose;    /* NULL: the library chooses */
     void *choose_context;
     /* Asked at least every 50 ms while a call that sets up or tears down waits for other ranks (create, split, group,
-     * op_create, destroy): not 0 ends it with EINTERRUPTED. NULL: none. It must not call this library. */
+     * op_create, destroy; not while a launcher passes on where rank 0 is): not 0 ends it with EINTERRUPTED. NULL: none. It
+     * must not call this library. */
     int32_t (*interrupt)(void *context);
     void *interrupt_context;
     ringred_allgather_fn allgather; /* instead of root and id: hands on an id; NULL: none */
