@@ -104,7 +104,8 @@ enum rr_setting {
     RR_SET_SEGMENT,          /* bytes, 0: chosen */
     RR_SET_HOST,             /* text: ranks with another one count as being on another host */
     RR_SET_RANKS_PER_HOST,   /* pretend that each n ranks in turn share a host; 0: as it really is */
-    RR_SET_INTERFACE,        /* network interfaces to use, names with commas; "": any that works */
+    RR_SET_INTERFACE,        /* network interfaces to use, names or addresses with commas; "": any that works */
+    RR_SET_PORT_RANGE,       /* ports to use, "20000-20100"; "": any */
     RR_SET_KEY,              /* the job's key as text, at least 16 bytes */
     RR_SET_KEY_FILE,         /* or a file of mode 0600 or stricter that holds it */
     RR_SET_KEY_FD,           /* or a descriptor to read it from; launchers use it */

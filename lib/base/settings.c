@@ -41,7 +41,10 @@ static const struct row {
     [RR_SET_RANKS_PER_HOST] = { "ranks_per_host", NUMBER, 0, 1 << 16, "0", NULL,
                                 "pretend that each n ranks in turn share a host; 0: as it is" },
     [RR_SET_INTERFACE] = { "interface", TEXT, 0, 0, "", NULL,
-                           "network interfaces to use, with commas; empty: any that reaches the peer" },
+                           "network interfaces to use, by name, address or network (10.0.0.0/8), with commas; empty: "
+                           "any that reaches the peer" },
+    [RR_SET_PORT_RANGE] = { "port_range", TEXT, 0, 0, "", NULL,
+                            "ports that may be used, 20000-20100, at both ends of a connection; empty: any" },
     [RR_SET_KEY] = { "key", SECRET, 16, 0, "", NULL, "the job's secret, at least 16 bytes" },
     [RR_SET_KEY_FILE] = { "key_file", TEXT, 0, 0, "", NULL,
                           "a file only its owner can read that holds the job's secret" },

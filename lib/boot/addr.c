@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Addresses of the boot room: interfaces, root lists, listening and dialling sockets. */
+/* Addresses of the boot room: in text and on the wire, root lists, sockets that listen. */
 #include "boot/addr.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <ifaddrs.h>
-#include <limits.h>
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -32,6 +30,7 @@ void rr_address_read(struct rr_reader *r, struct rr_address *a)
     a->loopback = rr_read_u8(r) != 0;
     a->port = rr_read_u16(r);
     rr_read_bytes(r, a->ip, sizeof a->ip);
+    a->scope = 0;
     if (a->family != RR_FAMILY_IP4 && a->family != RR_FAMILY_IP6)
         memset(a, 0, sizeof *a);
 }
@@ -67,6 +66,7 @@ socklen_t rr_address_sock(const struct rr_address *a, struct sockaddr_storage *t
     in->sin6_family = AF_INET6;
     in->sin6_port = htons(a->port);
     memcpy(&in->sin6_addr, a->ip, 16);
+    in->sin6_scope_id = a->scope;
     return sizeof *in;
 }
 
@@ -89,7 +89,13 @@ void rr_address_of(const struct sockaddr *from, struct rr_address *a)
         a->family = mapped ? RR_FAMILY_IP4 : RR_FAMILY_IP6;
         memcpy(a->ip, in6.sin6_addr.s6_addr + (mapped ? 12 : 0), mapped ? 4 : 16);
         a->loopback = mapped ? a->ip[0] == 127 : IN6_IS_ADDR_LOOPBACK(&in6.sin6_addr) != 0;
+        a->scope = IN6_IS_ADDR_LINKLOCAL(&in6.sin6_addr) ? in6.sin6_scope_id : 0;
     }
+}
+
+bool rr_address_is_link_local(const struct rr_address *a)
+{
+    return a->family == RR_FAMILY_IP6 && a->ip[0] == 0xfe && (a->ip[1] & 0xc0) == 0x80;
 }
 
 bool rr_address_same_ip(const struct rr_address *a, const struct rr_address *b)
@@ -99,12 +105,17 @@ bool rr_address_same_ip(const struct rr_address *a, const struct rr_address *b)
 
 const char *rr_address_text(const struct rr_address *a, char text[RR_ADDRESS_TEXT])
 {
-    char ip[INET6_ADDRSTRLEN] = "?";
+    char ip[INET6_ADDRSTRLEN] = "?", name[IF_NAMESIZE];
 
     if (a->family == RR_FAMILY_UNIX)
         return "a local socket";
     inet_ntop(a->family == RR_FAMILY_IP6 ? AF_INET6 : AF_INET, a->ip, ip, sizeof ip);
-    snprintf(text, RR_ADDRESS_TEXT, a->family == RR_FAMILY_IP6 ? "[%s]:%u" : "%s:%u", ip, a->port);
+    if (a->family != RR_FAMILY_IP6)
+        snprintf(text, RR_ADDRESS_TEXT, "%s:%u", ip, a->port);
+    else if (a->scope && if_indextoname(a->scope, name))
+        snprintf(text, RR_ADDRESS_TEXT, "[%.24s%%%s]:%u", ip, name, a->port);
+    else
+        snprintf(text, RR_ADDRESS_TEXT, "[%s]:%u", ip, a->port);
     return text;
 }
 
@@ -165,9 +176,15 @@ static bool parse_root(const char *text, size_t length, struct rr_root *root)
 
 bool rr_host_is_numeric(const char *host)
 {
+    char bare[INET6_ADDRSTRLEN];
+    size_t n = strcspn(host, "%"); /* what follows is the interface of a link-local address */
     unsigned char ip[16];
 
-    return inet_pton(AF_INET, host, ip) == 1 || inet_pton(AF_INET6, host, ip) == 1;
+    if (n >= sizeof bare)
+        return false;
+    memcpy(bare, host, n);
+    bare[n] = 0;
+    return (inet_pton(AF_INET, bare, ip) == 1 && !host[n]) || inet_pton(AF_INET6, bare, ip) == 1;
 }
 
 int rr_roots_parse(const char *text, struct rr_roots *roots, ringred_error *why)
@@ -231,122 +248,6 @@ int rr_roots_resolve(const struct rr_roots *roots, struct rr_address *to, int ro
     for (int i = 0; i < roots->count && n < room; i++)
         n += resolve(&roots->at[i], to + n, room - n, problem);
     return n;
-}
-
-/* ---- interfaces ---- */
-
-static bool is_listed(const char *list, const char *name)
-{
-    size_t n = strlen(name);
-
-    for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
-        if (strncmp(at, name, n) == 0 && (at[n] == 0 || at[n] == ','))
-            return true;
-    return false;
-}
-
-/* ESETTING if the list names an interface that is not there. */
-static int check_names(const char *list, const struct ifaddrs *all, ringred_error *why)
-{
-    char present[256] = "";
-    struct rr_text t = { present, sizeof present, 0 };
-
-    for (const struct ifaddrs *a = all; a; a = a->ifa_next)
-        if (!is_listed(present, a->ifa_name))
-            rr_text_add(&t, "%s%s", t.used ? "," : "", a->ifa_name);
-    for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
-        char name[IF_NAMESIZE] = "";
-        size_t n = strcspn(at, ",");
-        if (n < sizeof name)
-            memcpy(name, at, n);
-        if (!*name || !is_listed(present, name))
-            return rr_fail(
-                why, RINGRED_ESETTING, -1, 0,
-                "there is no network interface \"%.*s\" (setting interface); there are: %s",
-                (int)(n > 64 ? 64 : n), at, present);
-    }
-    return 0;
-}
-
-/* One that peers could reach: up, not link-local (that would need a scope). */
-static bool is_usable(const struct ifaddrs *a, struct rr_address *out)
-{
-    if (!a->ifa_addr || !(a->ifa_flags & IFF_UP))
-        return false;
-    rr_address_of(a->ifa_addr, out);
-    if (out->family == RR_FAMILY_IP6)
-        return !(out->ip[0] == 0xfe && (out->ip[1] & 0xc0) == 0x80);
-    return out->family == RR_FAMILY_IP4;
-}
-
-int rr_interfaces(const struct rr_settings *settings, struct rr_address *to, int room,
-                  ringred_error *why)
-{
-    const char *list = rr_setting_text(settings, RR_SET_INTERFACE);
-    struct ifaddrs *all;
-    int n = 0, rc = 0;
-
-    if (getifaddrs(&all) < 0)
-        return rr_fail(why, RINGRED_ESYSTEM, -1, errno, "cannot list the network interfaces");
-    if (*list)
-        rc = check_names(list, all, why);
-    for (int loopback = 1; rc == 0 && loopback >= 0; loopback--)
-        for (struct ifaddrs *a = all; a && n < (loopback ? 2 : room); a = a->ifa_next)
-            if ((!*list || is_listed(list, a->ifa_name)) && is_usable(a, &to[n]) &&
-                to[n].loopback == loopback)
-                n++;
-    freeifaddrs(all);
-    if (rc == 0 && n == 0)
-        return rr_fail(why, RINGRED_ESETTING, -1, 0, "no network interface%s%.64s has an address",
-                       *list ? " of " : "", list);
-    return rc < 0 ? rc : n;
-}
-
-/* Equal where the mask has ones? */
-static bool same_network(const struct rr_address *a, const struct rr_address *mine, const struct rr_address *mask)
-{
-    size_t bytes = a->family == RR_FAMILY_IP4 ? 4 : 16;
-
-    for (size_t i = 0; i < bytes; i++)
-        if ((a->ip[i] ^ mine->ip[i]) & mask->ip[i])
-            return false;
-    return a->family == mine->family;
-}
-
-static bool is_near(const struct rr_address *a, const struct ifaddrs *all)
-{
-    bool near = false;
-
-    for (const struct ifaddrs *i = all; i && !a->loopback; i = i->ifa_next) {
-        struct rr_address mine = { 0 }, mask = { 0 };
-        if (!i->ifa_addr || !i->ifa_netmask || !(i->ifa_flags & IFF_UP))
-            continue;
-        rr_address_of(i->ifa_addr, &mine);
-        rr_address_of(i->ifa_netmask, &mask);
-        if (rr_address_same_ip(a, &mine))
-            return false; /* as two hosts may have a bridge of the same number each */
-        near = near || (mine.family == a->family && mask.family == a->family && same_network(a, &mine, &mask));
-    }
-    return near;
-}
-
-int rr_addresses_near(struct rr_address *list, int n)
-{
-    struct ifaddrs *all;
-    int near = 0;
-
-    if (getifaddrs(&all) < 0)
-        return 0;
-    for (int i = 0; i < n; i++) {
-        struct rr_address a = list[i];
-        if (!is_near(&a, all))
-            continue;
-        for (int k = i; k > near; k--)
-            list[k] = list[k - 1];
-        list[near++] = a;
-    }
-    freeifaddrs(all);
-    return near;
 }
 
 /* ---- sockets ---- */
@@ -422,38 +323,5 @@ int rr_listen_any(uint16_t *port)
     }
     if (fd >= 0)
         *port = port_of(fd);
-    return fd;
-}
-
-static int bind_from(int fd, const struct rr_address *from)
-{
-    struct rr_address a = *from;
-    struct sockaddr_storage s;
-    socklen_t n;
-    int one = 1;
-
-    a.port = 0;
-    n = rr_address_sock(&a, &s);
-    (void)setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one); /* spares ports */
-    return bind(fd, (struct sockaddr *)&s, n);
-}
-
-int rr_socket_dial(const struct rr_address *a, const struct rr_address *from, const char *congestion)
-{
-    struct sockaddr_storage s;
-    socklen_t n = rr_address_sock(a, &s);
-    int one = 1, fd = new_socket(s.ss_family);
-
-    if (fd < 0)
-        return close_failed(fd);
-    if (s.ss_family != AF_UNIX)
-        (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one,
-                         sizeof one); /* slower without, not wrong */
-    if (congestion)
-        (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, congestion, (socklen_t)strlen(congestion));
-    if (from && bind_from(fd, from) < 0)
-        return close_failed(fd);
-    if (connect(fd, (struct sockaddr *)&s, n) < 0 && errno != EINPROGRESS && errno != EINTR)
-        return close_failed(fd);
     return fd;
 }

@@ -19,6 +19,7 @@ struct rr_address {
     uint8_t loopback;
     uint16_t port;
     unsigned char ip[16]; /* RR_FAMILY_UNIX: what the abstract name is made of */
+    uint32_t scope;       /* link-local: the number of my interface that leads there; never on the wire */
 };
 
 /* One entry of a root list: host:port, or host:port+n for that port and the n after it. */
@@ -52,23 +53,51 @@ bool rr_address_same_ip(const struct rr_address *a, const struct rr_address *b);
 const char *rr_address_text(const struct rr_address *a,
                             char text[RR_ADDRESS_TEXT]); /* with the port */
 
-/* Addresses of this machine's interfaces, or of those that the setting names; loopback first.
- * Returns the number. ESETTING names the interfaces there are if one is unknown. */
-int rr_interfaces(const struct rr_settings *settings, struct rr_address *to, int room,
-                  ringred_error *why);
+bool rr_address_is_link_local(const struct rr_address *a); /* IPv6, of use on one wire only */
 
+/* ---- what the sockets of this process may use (net.c) ---- */
+
+/* One address of one interface that is up. */
+struct rr_nic {
+    struct rr_address address, mask;
+    uint32_t index;
+    bool taken; /* the setting interface allows it */
+    char name[16];
+};
+
+struct rr_net {
+    struct rr_nic *nic;
+    int count;
+    bool picked;          /* the setting interface says which to use */
+    uint16_t least, most; /* ports of the setting port_range; 0: any */
+};
+
+/* Reads both settings. ESETTING names the interfaces there are if one is unknown. */
+int rr_net_open(const struct rr_settings *settings, struct rr_net *net, ringred_error *why);
+void rr_net_close(struct rr_net *net);
+/* The addresses that peers may try, loopback first; how many. */
+int rr_net_addresses(const struct rr_net *net, struct rr_address *to, int room);
+const struct rr_nic *rr_net_find(const struct rr_net *net, const struct rr_address *a); /* NULL: not mine */
+bool rr_nic_is_near(const struct rr_nic *nic, const struct rr_address *a); /* on one network */
 /* How many of the addresses come first that lie on networks which this machine's interfaces are on, and are
- * not its own: they are moved to the front, in their order. */
-int rr_addresses_near(struct rr_address *list, int n);
+ * not its own (two hosts may have a bridge of one number each): they are moved to the front, in their order. */
+int rr_net_near(const struct rr_net *net, struct rr_address *list, int n);
 
-/* A listening socket, non-blocking and close-on-exec, or -errno. Port 0: chosen, and written to a.
- */
+/* A listening socket, non-blocking and close-on-exec, or -errno. Port 0: chosen, and written to a. */
+int rr_net_listen(const struct rr_net *net, struct rr_address *a);
+int rr_net_listen_any(const struct rr_net *net, uint16_t *port); /* on all addresses of all families */
+/* Begins to connect, from that interface's address alone if it is not NULL. The socket or -errno. congestion: a
+ * name for the socket before it connects; NULL: the system's. */
+int rr_net_dial(const struct rr_net *net, const struct rr_address *to, const struct rr_nic *from,
+                const char *congestion);
+/* A connection that was accepted keeps to the interface of its address, if that is picked. */
+void rr_net_keep(const struct rr_net *net, int fd);
+/* After EADDRINUSE: ", all of port_range 20000-20003: 20000 by process 17 (x), ...", or "" without a range. */
+void rr_net_busy(const struct rr_net *net, struct rr_text *t);
+
+/* Without regard to port_range: what the caller has chosen. */
 int rr_listen(struct rr_address *a);
-int rr_listen_any(uint16_t *port); /* on all addresses of all families that there are */
-/* Begins to connect, from the address `from` if it is not NULL. The socket or -errno. */
-/* congestion: a name for the socket before it connects; NULL: the system's. */
-int rr_socket_dial(const struct rr_address *a, const struct rr_address *from,
-                   const char *congestion);
+int rr_listen_any(uint16_t *port);
 
 /* What tells whether two ranks share a host, and whether they share its network. */
 void rr_identity(const struct rr_settings *settings, int rank, uint64_t *host, uint64_t *net);

@@ -7,7 +7,7 @@
 
 #include "base/base.h"
 
-#define RR_WIRE_VERSION 1
+#define RR_WIRE_VERSION 2
 #define RR_KEY_BYTES    32
 #define RR_RANKS_MOST   4096 /* what a root needs is 12 bits (rr_ask_scale) */
 

@@ -5,11 +5,14 @@
  *   greeting: version, purpose, rank, job, nonce   -->
  *        <--   proof: version, purpose, from, to, nonce, MAC(key, "dial" greeting proof)
  *   welcome: version, answer, MAC(key, "accept" greeting proof welcome)   -->
+ *        <--   taken: version, purpose
  *
  * The listener speaks first, so that a dialler that has reached somebody else's service says
  * nothing to it. The dialler proves first, so that a stranger gets no MAC out of a listener. Both
  * nonces, both ranks, direction, purpose, version and job lie under both MACs: nothing can be
- * replayed, reflected or carried over to another connection. All numbers are little-endian. */
+ * replayed, reflected or carried over to another connection. A dialler may try several addresses at
+ * once and says which connection it has taken: only that one exists for the listener. All numbers are
+ * little-endian. */
 #include "boot/hand.h"
 
 #include <errno.h>
@@ -135,6 +138,13 @@ static enum rr_verdict judge_welcome(const struct rr_hand *h)
     return holds && h->welcome[10] == 0 ? RR_VERDICT_NONE : RR_VERDICT_KEY;
 }
 
+/* taken: head 10, purpose 1, zero 5 */
+static void write_taken(struct rr_hand *h)
+{
+    write_head(h->taken, RR_TAKEN_BYTES);
+    h->taken[10] = (unsigned char)h->badge.purpose;
+}
+
 /* ---- moving bytes ---- */
 
 static int fail(struct rr_hand *h, enum rr_verdict verdict, int system)
@@ -257,10 +267,6 @@ static int send_proof(struct rr_hand *h)
     if (rc)
         return rc;
     go(h, RR_HAND_READ_WELCOME);
-    /* Who has greeted on a local socket is alive, and its end would show: giving up now could leave
-     * it with a connection that it believes in. On data links the loop sorts that out. */
-    if (h->badge.purpose == RR_PURPOSE_LOCAL)
-        h->give_up_ns = INT64_MAX;
     return 0;
 }
 
@@ -274,8 +280,18 @@ static int read_welcome(struct rr_hand *h)
     verdict = judge_welcome(h);
     if (verdict)
         return fail(h, verdict, 0);
-    go(h, RR_HAND_PROVED);
+    write_taken(h);
+    go(h, RR_HAND_SEND_TAKEN);
     return 0;
+}
+
+static int send_taken(struct rr_hand *h)
+{
+    int rc = move(h, h->taken, RR_TAKEN_BYTES, true);
+
+    if (rc == 0)
+        go(h, RR_HAND_PROVED);
+    return rc;
 }
 
 static int send_greeting(struct rr_hand *h)
@@ -311,8 +327,20 @@ static int send_welcome(struct rr_hand *h)
     int rc = move(h, h->welcome, RR_WELCOME_BYTES, true);
 
     if (rc == 0)
-        go(h, RR_HAND_PROVED);
+        go(h, RR_HAND_READ_TAKEN);
     return rc;
+}
+
+static int read_taken(struct rr_hand *h)
+{
+    int rc = take(h, h->taken, RR_TAKEN_BYTES);
+
+    if (rc)
+        return rc;
+    if (h->taken[10] != h->badge.purpose)
+        return fail(h, RR_VERDICT_STRANGER, 0);
+    go(h, RR_HAND_PROVED);
+    return 0;
 }
 
 static const struct hand_row {
@@ -324,9 +352,11 @@ static const struct hand_row {
     [RR_HAND_READ_GREETING] = { POLLIN, read_greeting },
     [RR_HAND_SEND_PROOF] = { POLLOUT, send_proof },
     [RR_HAND_READ_WELCOME] = { POLLIN, read_welcome },
+    [RR_HAND_SEND_TAKEN] = { POLLOUT, send_taken },
     [RR_HAND_SEND_GREETING] = { POLLOUT, send_greeting },
     [RR_HAND_READ_PROOF] = { POLLIN, read_proof },
     [RR_HAND_SEND_WELCOME] = { POLLOUT, send_welcome },
+    [RR_HAND_READ_TAKEN] = { POLLIN, read_taken },
     [RR_HAND_PROVED] = { 0, NULL },
     [RR_HAND_FAILED] = { 0, NULL },
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The handshake that opens every connection: three messages of fixed size, in which both ends prove
- * that they know the job's key before anything else is read (docs/WIRE.md). The machine here moves
+/* The handshake that opens every connection: four messages of fixed size, in which both ends prove
+ * that they know the job's key before anything else is read (docs/WIRE.md), and the dialler says that
+ * of all connections which it has tried it has taken this one. The machine here moves
  * over a non-blocking descriptor that its owner polls; it knows no addresses and no ranks' meaning.
  */
 #ifndef RR_BOOT_HAND_H
@@ -14,6 +15,7 @@
 #define RR_GREETING_BYTES 64 /* who listens here, for which job */
 #define RR_PROOF_BYTES    88 /* who dials whom, and the dialler's proof */
 #define RR_WELCOME_BYTES  48 /* the listener's proof */
+#define RR_TAKEN_BYTES    16 /* the dialler's choice */
 
 #define RR_HAND_NS       ((int64_t)5000000000) /* most that one handshake may take */
 #define RR_HAND_STALL_NS ((int64_t)2000000000) /* and after its first byte */
@@ -26,9 +28,11 @@ enum rr_hand_state {
     RR_HAND_READ_GREETING, /* dialler */
     RR_HAND_SEND_PROOF,    /* dialler */
     RR_HAND_READ_WELCOME,  /* dialler */
+    RR_HAND_SEND_TAKEN,    /* dialler */
     RR_HAND_SEND_GREETING, /* listener */
     RR_HAND_READ_PROOF,    /* listener */
     RR_HAND_SEND_WELCOME,  /* listener */
+    RR_HAND_READ_TAKEN,    /* listener */
     RR_HAND_PROVED,
     RR_HAND_FAILED,
 };
@@ -67,6 +71,7 @@ struct rr_hand {
     unsigned char greeting[RR_GREETING_BYTES];
     unsigned char proof[RR_PROOF_BYTES];
     unsigned char welcome[RR_WELCOME_BYTES];
+    unsigned char taken[RR_TAKEN_BYTES];
 };
 
 /* Takes fd over: closes it if the handshake fails or is dropped. */
@@ -74,7 +79,8 @@ void rr_hand_dial(struct rr_hand *h, const struct rr_badge *badge, int fd, int p
                   int64_t give_up_ns);
 void rr_hand_accept(struct rr_hand *h, const struct rr_badge *badge, int fd);
 short rr_hand_events(const struct rr_hand *h);
-/* Goes on as far as it can. RINGRED_PENDING, 0: proved, < 0: failed and closed, see the verdict. */
+/* Goes on as far as it can. RINGRED_PENDING, 0: proved, < 0: failed and closed, see the verdict. A
+ * listener's hand proves only what its dialler has taken, so a dialler may drop any other at any time. */
 int rr_hand_step(struct rr_hand *h);
 void rr_hand_drop(struct rr_hand *h);
 int rr_hand_take(struct rr_hand *h); /* the proved descriptor, now the caller's */

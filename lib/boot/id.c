@@ -27,19 +27,18 @@ static struct {
     int count;
     struct made {
         unsigned char job[RR_JOB_BYTES];
-        int fd;
+        int fd[ID_ADDRESSES], fds;
+        bool kept; /* it serves more than once */
     } made[IDS];
 } table = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
-static int table_add(const unsigned char job[RR_JOB_BYTES], int fd)
+static int table_add(const struct made *made)
 {
     int rc = RINGRED_ELIMIT;
 
     pthread_mutex_lock(&table.mutex);
     if (table.count < IDS) {
-        struct made *m = &table.made[table.count++];
-        memcpy(m->job, job, RR_JOB_BYTES);
-        m->fd = fd;
+        table.made[table.count++] = *made;
         rc = 0;
     }
     pthread_mutex_unlock(&table.mutex);
@@ -52,8 +51,8 @@ int rr_unique_id_listener(const unsigned char job[RR_JOB_BYTES])
 
     pthread_mutex_lock(&table.mutex);
     for (int i = 0; i < table.count; i++)
-        if (memcmp(table.made[i].job, job, RR_JOB_BYTES) == 0)
-            fd = table.made[i].fd;
+        if (!table.made[i].kept && memcmp(table.made[i].job, job, RR_JOB_BYTES) == 0)
+            fd = table.made[i].fd[0];
     pthread_mutex_unlock(&table.mutex);
     return fd;
 }
@@ -64,20 +63,41 @@ int rr_unique_id_keep(const unsigned char job[RR_JOB_BYTES])
 
     pthread_mutex_lock(&table.mutex);
     for (int i = 0; i < table.count && fd < 0; i++)
-        if (memcmp(table.made[i].job, job, RR_JOB_BYTES) == 0) {
-            fd = table.made[i].fd;
-            table.made[i] = table.made[--table.count];
+        if (!table.made[i].kept && memcmp(table.made[i].job, job, RR_JOB_BYTES) == 0) {
+            fd = table.made[i].fd[0];
+            table.made[i].kept = true;
         }
     pthread_mutex_unlock(&table.mutex);
     return fd;
+}
+
+int rr_unique_id_listeners(int listener, int fd[RR_ADDRESSES])
+{
+    int n = 1;
+
+    fd[0] = listener;
+    pthread_mutex_lock(&table.mutex);
+    for (int i = 0; i < table.count; i++)
+        if (table.made[i].fd[0] == listener) {
+            n = table.made[i].fds;
+            memcpy(fd, table.made[i].fd, (size_t)n * sizeof *fd);
+        }
+    pthread_mutex_unlock(&table.mutex);
+    return n;
+}
+
+static void close_all(const struct made *made)
+{
+    for (int i = 0; i < made->fds; i++)
+        close(made->fd[i]);
 }
 
 void rr_unique_id_spent(int listener)
 {
     pthread_mutex_lock(&table.mutex);
     for (int i = 0; i < table.count; i++)
-        if (table.made[i].fd == listener) {
-            close(listener);
+        if (table.made[i].fd[0] == listener && !table.made[i].kept) {
+            close_all(&table.made[i]);
             table.made[i] = table.made[--table.count];
             break;
         }
@@ -105,29 +125,69 @@ static void write_id(const struct rr_launch *launch, uint64_t net, const struct 
                      magic /* no secret: against truncated copies */);
 }
 
+/* One listener for all addresses, or one for each where the setting interface has picked them. Those that cannot be
+ * listened on are dropped; *n is what is left. 0, or the last errno. */
+static int listen_for_id(const struct rr_net *net, struct rr_address *a, int *n, struct made *made)
+{
+    int kept = 0, system = 0;
+    uint16_t port = 0;
+
+    if (!net->picked) {
+        int fd = rr_net_listen_any(net, &port);
+        for (int i = 0; i < *n; i++)
+            a[i].port = port;
+        made->fd[0] = fd;
+        made->fds = fd >= 0;
+        return fd < 0 ? -fd : 0;
+    }
+    for (int i = 0; i < *n; i++) {
+        int fd = rr_net_listen(net, &a[i]);
+        if (fd < 0) {
+            system = -fd;
+            continue;
+        }
+        a[kept++] = a[i];
+        made->fd[made->fds++] = fd;
+    }
+    *n = kept;
+    return kept ? 0 : system;
+}
+
+static int open_listeners(const struct rr_settings *settings, struct rr_address *a, int *n, struct made *made,
+                          ringred_error *why)
+{
+    char busy[300] = "";
+    struct rr_text t = { busy, sizeof busy, 0 };
+    struct rr_net net;
+
+    RR_TRY(rr_net_open(settings, &net, why));
+    *n = rr_net_addresses(&net, a, ID_ADDRESSES);
+    int system = listen_for_id(&net, a, n, made), rc = 0;
+    if (system) {
+        if (system == EADDRINUSE)
+            rr_net_busy(&net, &t);
+        rc = rr_fail(why, rr_system_code(system), -1, system, "cannot listen for the other ranks%s", busy);
+    }
+    rr_net_close(&net);
+    return rc;
+}
+
 int rr_unique_id_open(const struct rr_settings *settings, ringred_unique_id *id, ringred_error *why)
 {
-    bool picked = rr_setting_text(settings, RR_SET_INTERFACE)[0] != 0;
     struct rr_address a[ID_ADDRESSES];
+    struct made made = { .fds = 0 };
     struct rr_launch launch;
     uint64_t host, net;
-    uint16_t port = 0;
-    int n, fd;
+    int n;
 
     if (sodium_init() < 0)
         return rr_fail(why, RINGRED_ESYSTEM, -1, errno, "there is no source of random numbers");
-    n = rr_interfaces(settings, a, ID_ADDRESSES, why);
-    RR_TRY(n);
-    fd = picked ? rr_listen(&a[0]) : rr_listen_any(&port);
-    if (fd < 0)
-        return rr_fail(why, RINGRED_ESYSTEM, -1, -fd, "cannot listen for the other ranks");
-    n = picked ? 1 : n;
-    for (int i = 0; i < n && !picked; i++)
-        a[i].port = port;
+    RR_TRY(open_listeners(settings, a, &n, &made, why));
     randombytes_buf(launch.key, sizeof launch.key);
     randombytes_buf(launch.job, sizeof launch.job);
-    if (table_add(launch.job, fd) < 0) {
-        close(fd);
+    memcpy(made.job, launch.job, RR_JOB_BYTES);
+    if (table_add(&made) < 0) {
+        close_all(&made);
         return rr_fail(why, RINGRED_ELIMIT, -1, 0, "%d unique ids wait to be used in this process",
                        IDS);
     }

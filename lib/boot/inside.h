@@ -10,7 +10,9 @@
 #include <poll.h>
 
 #define RR_BOOT_STRANGERS 64 /* unproved connections per gate */
-#define RR_DIAL_ADDRESSES 48
+#define RR_DIAL_CANDIDATES 48 /* ways to reach a rank that a dial keeps in mind */
+#define RR_DIAL_RACE       8  /* of them tried at once */
+#define RR_DIAL_EXTRA      64 /* sockets beyond one for each dial, all together */
 
 /* ---- polls: everything that one turn of the loop waits for ---- */
 
@@ -55,34 +57,46 @@ void rr_gate_free(struct rr_gate *g); /* NULL is fine */
 
 /* ---- dial: reaches one rank by whichever of its addresses it proves to be at ---- */
 
-enum rr_dial_state { RR_DIAL_IDLE, RR_DIAL_TRYING, RR_DIAL_DONE, RR_DIAL_FATAL };
+enum rr_dial_state { RR_DIAL_TRYING, RR_DIAL_DONE, RR_DIAL_FATAL };
+
+/* One way to reach it. */
+struct rr_candidate {
+    struct rr_address to;
+    const struct rr_nic *from; /* comes from this address alone; NULL: the system chooses */
+    enum rr_verdict verdict;   /* of the last try that has ended */
+    int system;
+};
 
 struct rr_dial {
     enum rr_dial_state state;
     struct rr_badge badge;
     int peer;
-    const struct rr_roots *roots; /* looked up anew now and then; NULL: `to` is fixed */
-    const struct rr_entry *from;  /* dial from its addresses only; NULL: from any */
+    const struct rr_roots *roots; /* looked up anew now and then; NULL: the candidates are fixed */
+    const struct rr_net *net;     /* what sockets may use; NULL: anything */
     const char *inside, *outside; /* congestion control, by where it goes; NULL: the system's */
     const char *problem;          /* of the last look-up */
-    bool strict; /* one host:port was named: a wrong version or key there is final */
-    struct rr_address to[RR_DIAL_ADDRESSES];
-    struct {
-        enum rr_verdict verdict;
-        int system;
-    } seen[RR_DIAL_ADDRESSES];
+    bool strict;                  /* one host:port was named: if nobody else is there, a wrong version or key is final */
+    int *extra;                   /* sockets under way beyond one for each dial; NULL: not counted */
+    struct rr_candidate at[RR_DIAL_CANDIDATES];
     int count, next, round;
-    int64_t again_ns;
-    struct rr_hand hand;
-    int at;
+    int64_t again_ns; /* when the next candidate may begin */
+    struct rr_try {
+        struct rr_hand hand;
+        int of; /* the candidate */
+        int at;
+    } try[RR_DIAL_RACE];
+    /* done: the candidate that proved itself, and the try; fatal: whose verdict it is */
+    int chosen, winner;
+    int version, system;
 };
 void rr_dial_init(struct rr_dial *d, const struct rr_badge *badge, int peer);
+void rr_dial_aim(struct rr_dial *d, const struct rr_address *list, int n); /* these addresses */
 void rr_dial_polls(struct rr_dial *d, struct rr_polls *p);
 void rr_dial_turn(struct rr_dial *d, const struct rr_polls *p);
-const struct rr_address *rr_dial_address(const struct rr_dial *d); /* the one tried, or reached */
-void rr_dial_story(const struct rr_dial *d, struct rr_text *t);    /* "10.0.0.1:80: refused, ..." */
-void rr_dial_again(struct rr_dial *d);                             /* the one reached was no use */
-void rr_dial_drop(struct rr_dial *d);
+int rr_dial_take(struct rr_dial *d); /* done: the proved descriptor, now the caller's */
+void rr_dial_story(const struct rr_dial *d, struct rr_text *t); /* "10.0.0.1:80: refused, ..." */
+void rr_dial_again(struct rr_dial *d);                          /* the one reached was no use */
+void rr_dial_drop(struct rr_dial *d);                           /* NULL is fine */
 
 /* ---- line: notes between a rank and the root, on a proved connection ---- */
 
@@ -156,11 +170,12 @@ struct rr_entry {
 };
 
 #define RR_ENTRY_BYTES (8 + 8 + 4 + 64 + 16 + 4 + RR_ADDRESSES * RR_ADDRESS_BYTES)
-#define RR_JOIN_BYTES  (4 + 4 + 8 + RR_ENTRY_BYTES) /* size, zero, ms left, entry */
+#define RR_JOIN_BYTES  (4 + 4 + 8 + 16 + RR_ENTRY_BYTES) /* size, zero, ms left, release, entry */
 
 struct rr_join {
     uint32_t size;
     uint64_t left_ms;
+    char release[16]; /* of the library: another one may choose other plans for the same call */
     struct rr_entry entry;
 };
 
@@ -184,7 +199,8 @@ struct rr_boot {
     struct rr_roots roots;
     char where[300];              /* the root in words */
     const char *inside, *outside; /* congestion control of data links; NULL: the system's */
-    bool picked;                  /* the setting interface says which addresses to use */
+    struct rr_net net;            /* what sockets may use */
+    int extra;                    /* dials: sockets under way beyond one for each */
     int64_t started_ns, deadline_ns, asked_ns; /* asked: the caller, whether to go on */
     unsigned char session[RR_JOB_BYTES]; /* this communicator's: connections of two cannot mix */
     struct rr_entry *entry;              /* [size] */
@@ -231,9 +247,11 @@ int rr_meet_dialled(struct rr_boot *b, struct rr_dial *d);                    /*
 /* id.c: unique ids made in this process, until a communicator has been tried with them */
 int rr_unique_id_read(const struct ringred_unique_id *id, struct rr_launch *launch,
                       ringred_error *why);
-int rr_unique_id_listener(const unsigned char job[RR_JOB_BYTES]); /* -1: not made here */
-void rr_unique_id_spent(int listener); /* any other descriptor is left alone */
-/* Takes it out of the table: it stays open, and the id serves more than once. -1: not made here. */
+int rr_unique_id_listener(const unsigned char job[RR_JOB_BYTES]); /* the first; -1: not made here */
+/* All that were opened for the id of that listener; a listener of anybody else's is the only one. */
+int rr_unique_id_listeners(int listener, int fd[RR_ADDRESSES]);
+void rr_unique_id_spent(int listener); /* closes them; any other descriptor is left alone */
+/* It stays open, and the id serves more than once. -1: not made here. */
 int rr_unique_id_keep(const unsigned char job[RR_JOB_BYTES]);
 
 /* key.c: the secret, from wherever there is one; launch->job is known by then */

@@ -118,6 +118,15 @@ int rr_line_write(struct rr_line *l)
 
 /* ---- forms ---- */
 
+static void read_text(struct rr_reader *r, char *to, size_t bytes)
+{
+    rr_read_bytes(r, to, bytes);
+    to[bytes - 1] = 0;
+    for (char *c = to; *c; c++)
+        if ((unsigned char)*c < ' ')
+            *c = '?'; /* it may end up on a terminal */
+}
+
 void rr_fail_write(const ringred_error *why, unsigned char to[RR_FAIL_BYTES])
 {
     memset(to, 0, RR_FAIL_BYTES);
@@ -172,11 +181,7 @@ int rr_entry_read(struct rr_reader *r, struct rr_entry *e)
     e->member.host = rr_read_u64(r);
     e->net = rr_read_u64(r);
     e->member.pid = (int32_t)rr_read_u32(r);
-    rr_read_bytes(r, e->member.name, sizeof e->member.name);
-    e->member.name[sizeof e->member.name - 1] = 0;
-    for (char *c = e->member.name; *c; c++)
-        if ((unsigned char)*c < ' ')
-            *c = '?';
+    read_text(r, e->member.name, sizeof e->member.name);
     rr_read_bytes(r, e->local, sizeof e->local);
     count = rr_read_u32(r);
     for (int i = 0; i < RR_ADDRESSES; i++)
@@ -189,10 +194,11 @@ int rr_entry_read(struct rr_reader *r, struct rr_entry *e)
 
 void rr_join_write(const struct rr_join *j, unsigned char to[RR_JOIN_BYTES])
 {
-    memset(to, 0, 16);
+    memset(to, 0, 32);
     memcpy(to, &j->size, 4);
     memcpy(to + 8, &j->left_ms, 8);
-    rr_entry_write(&j->entry, to + 16);
+    memcpy(to + 16, j->release, strnlen(j->release, sizeof j->release - 1));
+    rr_entry_write(&j->entry, to + 32);
 }
 
 int rr_join_read(const unsigned char *from, size_t bytes, struct rr_join *j)
@@ -202,6 +208,7 @@ int rr_join_read(const unsigned char *from, size_t bytes, struct rr_join *j)
     j->size = rr_read_u32(&r);
     (void)rr_read_u32(&r); /* zero */
     j->left_ms = rr_read_u64(&r);
+    read_text(&r, j->release, sizeof j->release);
     RR_TRY(rr_entry_read(&r, &j->entry));
     return r.at == r.end ? 0 : RINGRED_EWIRE;
 }

@@ -115,7 +115,7 @@ static int ended(struct rr_boot *b, struct rr_line *l, ringred_error *why)
     if (l->left && (!b->x.active || b->x.done || (l->answered && !l->sending)))
         return 0;                                 /* it has what it came for, and so have we */
     if (!l->joined && (b->is_root || !l->left)) { /* not counted: whoever dialled may dial again */
-        if (!b->is_root)
+        if (l == &b->line[0] && b->dials)
             rr_dial_again(&b->dial[0]);
         return 0;
     }
@@ -191,7 +191,7 @@ static int dials_turn(struct rr_boot *b)
     for (int i = 0; i < b->dials; i++) {
         struct rr_dial *d = &b->dial[i];
         enum rr_dial_state before = d->state;
-        if (before == RR_DIAL_IDLE || before == RR_DIAL_TRYING)
+        if (before == RR_DIAL_TRYING)
             rr_dial_turn(d, &b->polls);
         if (d->state != before && (d->state == RR_DIAL_DONE || d->state == RR_DIAL_FATAL))
             RR_TRY(dialled(b, d));

@@ -16,6 +16,7 @@
 #define GRACE_NS \
     ((int64_t)2000000000) /* for the root's word on who is missing, after my own deadline */
 #define CHALLENGE_NS ((int64_t)3000000000) /* for a root to answer a second rank 0 */
+#define CHALLENGE_AFTER_NS ((int64_t)300000000) /* a root that still waits looks for a second one */
 
 /* ---- sentences ---- */
 
@@ -55,11 +56,41 @@ static void tell_strangers(const struct rr_gate *g, struct rr_text *t)
         rr_text_add(t, " (%d, here %d)", g->version, RR_WIRE_VERSION);
 }
 
+/* "; they are on node1 (pids 17, 18), node2 (pid 9)": where those that have come were started. */
+static void list_places(struct rr_text *t, const struct rr_boot *b)
+{
+    const char *separator = "; they are on ";
+
+    for (int r = 0; r < b->size; r++) {
+        bool told = r > 0 && !b->line[r].joined;
+        int pids = 0;
+        for (int k = 0; k < r && !told; k++)
+            told = (k == 0 || b->line[k].joined) && strcmp(b->entry[k].member.name, b->entry[r].member.name) == 0;
+        if (told)
+            continue;
+        if (t->used + 100 > t->room) {
+            rr_text_add(t, ", ...");
+            return;
+        }
+        rr_text_add(t, "%s%s (pid", separator, b->entry[r].member.name);
+        for (int k = r; k < b->size && pids < 5; k++)
+            if ((k == 0 || b->line[k].joined) && strcmp(b->entry[k].member.name, b->entry[r].member.name) == 0) {
+                if (pids == 4)
+                    rr_text_add(t, ", ...");
+                else
+                    rr_text_add(t, "%s %d", pids ? "," : "", b->entry[k].member.pid);
+                pids++;
+            }
+        rr_text_add(t, ")");
+        separator = ", ";
+    }
+}
+
 static int missing(struct rr_boot *b, ringred_error *why)
 {
-    char absent[120], here[120], strangers[240] = "", period[32];
+    char absent[100], here[100], places[200] = "", strangers[200] = "", period[32];
     struct rr_text a = { absent, sizeof absent, 0 }, h = { here, sizeof here, 0 };
-    struct rr_text s = { strangers, sizeof strangers, 0 };
+    struct rr_text s = { strangers, sizeof strangers, 0 }, p = { places, sizeof places, 0 };
     int first = 1, code = RINGRED_ETIMEOUT;
 
     while (first < b->size - 1 && b->line[first].joined)
@@ -67,14 +98,25 @@ static int missing(struct rr_boot *b, ringred_error *why)
     list_ranks(&a, b, false);
     list_ranks(&h, b, true);
     tell_strangers(b->meet, &s);
+    if (!s.used) /* who was refused says more, and a sentence has an end */
+        list_places(&p, b);
     if (b->meet->worst == RR_VERDICT_VERSION)
         code = RINGRED_EVERSION;
     if (b->meet->worst == RR_VERDICT_KEY)
         code = RINGRED_EAUTH;
     return rr_fail(why, code, first, 0,
-                   "rank%s %s never arrived at %s within %s (here: %s of %d)%s",
+                   "rank%s %s never arrived at %.120s within %s (here: %s of %d)%s%s",
                    b->size - b->x.got == 1 ? "" : "s", absent, b->where, rr_boot_period(b, period),
-                   here, b->size, strangers);
+                   here, b->size, strangers, places);
+}
+
+/* A name that means this machine itself, as names of machines often do in their own /etc/hosts. */
+static bool leads_nowhere(const struct rr_dial *d)
+{
+    for (int i = 0; i < d->count; i++)
+        if (!d->at[i].to.loopback)
+            return false;
+    return d->count > 0;
 }
 
 static int no_root(struct rr_boot *b, ringred_error *why)
@@ -96,11 +138,14 @@ static int no_root(struct rr_boot *b, ringred_error *why)
                        period);
     rr_dial_story(d, &s);
     for (int i = 0; i < d->count; i++) {
-        code = d->seen[i].verdict == RR_VERDICT_VERSION ? RINGRED_EVERSION : code;
-        code = d->seen[i].verdict == RR_VERDICT_KEY ? RINGRED_EAUTH : code;
+        code = d->at[i].verdict == RR_VERDICT_VERSION ? RINGRED_EVERSION : code;
+        code = d->at[i].verdict == RR_VERDICT_KEY ? RINGRED_EAUTH : code;
     }
-    return rr_fail(why, code, 0, 0, "nothing answered as root at %s within %s (%d rounds): %s",
-                   b->where, period, d->round + 1, story);
+    return rr_fail(why, code, 0, 0, "nothing answered as root at %.120s within %s (%d rounds): %s%s", b->where, period,
+                   d->round + 1, story,
+                   leads_nowhere(d) && !rr_roots_are_loopback(&b->roots)
+                       ? "; here that name means this machine (a loopback address), see /etc/hosts"
+                       : "");
 }
 
 /* ---- the root: who comes ---- */
@@ -118,6 +163,7 @@ void rr_meet_admit(void *boot, int fd, int rank, int stream)
     struct rr_boot *b = boot;
 
     (void)stream; /* there is one */
+    rr_net_keep(&b->net, fd);
     if (rank > 0 && rank < b->size && b->line[rank].fd < 0) {
         rr_line_init(&b->line[rank], fd, rank);
         return;
@@ -152,6 +198,13 @@ static int settle(struct rr_boot *b, struct rr_line *spare, const struct rr_join
     int r = spare->rank;
     struct rr_line *l;
 
+    if (r == 0 && memcmp(j->entry.local, b->entry[0].local, sizeof j->entry.local) == 0) { /* I dialled myself */
+        rr_line_close(spare);
+        rr_line_close(&b->line[0]);
+        b->dials = 0; /* so nobody else is there */
+        return 0;
+    }
+
     if (r < 0 || r >= b->size)
         return no_such_rank(b, r, &j->entry, why);
     l = &b->line[r];
@@ -173,7 +226,7 @@ static int settle(struct rr_boot *b, struct rr_line *spare, const struct rr_join
 }
 
 /* The address by which a rank reached me is known to work: let it be the first that others try. */
-static void promote(struct rr_entry *e, int fd)
+static void promote(const struct rr_boot *b, struct rr_entry *e, int fd)
 {
     struct sockaddr_storage s = { 0 };
     socklen_t n = sizeof s;
@@ -187,6 +240,12 @@ static void promote(struct rr_entry *e, int fd)
         return;
     while (i < e->addresses && !rr_address_same_ip(&e->address[i], &local))
         i++;
+    if (i == e->addresses && i > 0 && !b->net.picked && !rr_roots_are_loopback(&b->roots)) {
+        /* this machine has more addresses than there is room for, and this one is of use */
+        i = i < RR_ADDRESSES ? e->addresses++ : RR_ADDRESSES - 1;
+        local.port = e->address[0].port;
+        e->address[i] = local;
+    }
     if (i == e->addresses)
         return; /* an address that the settings exclude, or a translated one */
     moved = e->address[i];
@@ -199,7 +258,7 @@ static void write_table(struct rr_boot *b)
     unsigned char *at = b->x.answer;
 
     for (int r = 1; r < b->size; r++)
-        promote(&b->entry[0], b->line[r].fd);
+        promote(b, &b->entry[0], b->line[r].fd);
     memcpy(at, b->session, RR_JOB_BYTES);
     for (int r = 0; r < b->size; r++)
         rr_entry_write(&b->entry[r], at + RR_JOB_BYTES + (size_t)r * RR_ENTRY_BYTES);
@@ -220,6 +279,11 @@ int rr_meet_joined(struct rr_boot *b, struct rr_line *l, ringred_error *why)
             "rank %d on %s (pid %d) was started for %u ranks, but rank 0 on %s (pid %d) for %d", r,
             j.entry.member.name, j.entry.member.pid, j.size, b->entry[0].member.name,
             b->entry[0].member.pid, b->size);
+    if (strcmp(j.release, RINGRED_VERSION) != 0)
+        return rr_fail(why, RINGRED_EVERSION, r, 0,
+                       "rank %d on %s (pid %d) uses libringred %s, but rank 0 on %s (pid %d) %s: all ranks of a job must "
+                       "use one release", r, j.entry.member.name, j.entry.member.pid, j.release, b->entry[0].member.name,
+                       b->entry[0].member.pid, RINGRED_VERSION);
     if (index >= (size_t)b->size) {
         int rc = settle(b, l, &j, why);
         if (rc <= 0)
@@ -244,50 +308,99 @@ int rr_meet_joined(struct rr_boot *b, struct rr_line *l, ringred_error *why)
 
 /* ---- the root: where it listens ---- */
 
+static bool add_listener(struct rr_boot *b, int fd)
+{
+    if (fd >= 0 && b->meet->listeners < RR_ADDRESSES)
+        b->meet->listener[b->meet->listeners++] = fd;
+    return fd >= 0;
+}
+
+/* On every address that the setting interface allows. */
+static int listen_picked(struct rr_boot *b, uint16_t port)
+{
+    struct rr_address a[RR_ADDRESSES];
+    int n = rr_net_addresses(&b->net, a, RR_ADDRESSES), fd = -EADDRNOTAVAIL;
+
+    for (int i = 0; i < n; i++) {
+        a[i].port = port;
+        fd = rr_listen(&a[i]);
+        if (add_listener(b, fd))
+            continue;
+        while (b->meet->listeners)
+            close(b->meet->listener[--b->meet->listeners]);
+        break;
+    }
+    return fd < 0 ? fd : 0;
+}
+
 /* A numeric address is bound as it stands, a name on all addresses: it may resolve to something
  * else here than it does for the others. */
-static int listen_at(const struct rr_root *root, uint16_t port)
+static int listen_at(struct rr_boot *b, const struct rr_root *root, uint16_t port)
 {
     struct rr_roots one = { .at[0] = *root, .count = 1 };
-    struct rr_address a[RR_DIAL_ADDRESSES];
+    struct rr_address a[RR_DIAL_CANDIDATES];
     const char *problem;
     int fd = -EADDRNOTAVAIL;
 
     one.at[0].port = port;
     one.at[0].more = 0;
     if (rr_host_is_numeric(root->host) || rr_roots_are_loopback(&one)) {
-        if (rr_roots_resolve(&one, a, RR_DIAL_ADDRESSES, &problem) > 0)
+        if (rr_roots_resolve(&one, a, RR_DIAL_CANDIDATES, &problem) > 0) {
+            const struct rr_nic *nic = rr_net_find(&b->net, &a[0]);
+            if (nic && !a[0].scope)
+                a[0].scope = nic->address.scope; /* a link-local address needs one */
             fd = rr_listen(&a[0]);
-        if (fd != -EADDRNOTAVAIL) /* that would be a translated address: listen wherever it ends */
-            return fd;
+        }
+        if (add_listener(b, fd) || fd != -EADDRNOTAVAIL) /* that would be a translated address: listen wherever it ends */
+            return fd < 0 ? fd : 0;
     }
-    return rr_listen_any(&port);
+    if (b->net.picked)
+        return listen_picked(b, port);
+    fd = rr_listen_any(&port);
+    return add_listener(b, fd) ? 0 : fd;
+}
+
+/* A root that is an address of an interface which must not be used. */
+static int check_root(const struct rr_boot *b, const struct rr_root *root, ringred_error *why)
+{
+    struct rr_roots one = { .at[0] = *root, .count = 1 };
+    struct rr_address a;
+    const char *problem;
+
+    one.at[0].more = 0;
+    if (!b->net.picked || !rr_host_is_numeric(root->host) || rr_roots_resolve(&one, &a, 1, &problem) != 1 || a.loopback)
+        return 0;
+    const struct rr_nic *nic = rr_net_find(&b->net, &a);
+    if (!nic || nic->taken)
+        return 0;
+    return rr_fail(why, RINGRED_ESETTING, 0, 0,
+                   "the root is at %s, an address of %s, which the setting interface leaves out", root->host, nic->name);
 }
 
 static int root_listen(struct rr_boot *b, ringred_error *why)
 {
-    int fd = -EADDRINUSE;
+    int rc = -EADDRINUSE;
 
     if (b->launch.listener >= 0) {
         b->meet->borrowed = true;
-        b->meet->listener[b->meet->listeners++] = b->launch.listener;
+        b->meet->listeners = rr_unique_id_listeners(b->launch.listener, b->meet->listener);
         return 0;
     }
     for (int i = 0; i < b->roots.count; i++)
         for (int k = 0; k <= b->roots.at[i].more; k++) {
             const struct rr_root *root = &b->roots.at[i];
             uint16_t port = rr_root_port(root, k);
-            fd = listen_at(root, port);
-            if (fd < 0)
+            RR_TRY(check_root(b, root, why));
+            rc = listen_at(b, root, port);
+            if (rc < 0)
                 continue;
-            b->meet->listener[b->meet->listeners++] = fd;
             snprintf(b->where, sizeof b->where, strchr(root->host, ':') ? "[%s]:%u" : "%s:%u",
                      root->host, port);
             return 0;
         }
-    if (fd == -EADDRINUSE)
+    if (rc == -EADDRINUSE)
         return RINGRED_PENDING;
-    return rr_fail(why, rr_system_code(-fd), 0, -fd, "rank 0 cannot listen at %s", b->where);
+    return rr_fail(why, rr_system_code(-rc), 0, -rc, "rank 0 cannot listen at %s", b->where);
 }
 
 /* ---- everybody: what I am ---- */
@@ -306,14 +419,24 @@ static struct rr_gate *new_gate(struct rr_boot *b, enum rr_purpose purpose,
     return g;
 }
 
+static int cannot_listen(const struct rr_boot *b, int system, ringred_error *why)
+{
+    char busy[300] = "";
+    struct rr_text t = { busy, sizeof busy, 0 };
+
+    if (system == EADDRINUSE)
+        rr_net_busy(&b->net, &t);
+    return rr_fail(why, rr_system_code(system), b->rank, system, "rank %d cannot listen for its peers%s", b->rank, busy);
+}
+
 /* One listener for every address where they must be picked, else one for all. */
 static int listen_each(struct rr_boot *b, struct rr_entry *e, ringred_error *why)
 {
-    int kept = 0, system = 0;
+    int kept = 0, system = EADDRNOTAVAIL;
 
     for (int i = 0; i < e->addresses; i++) {
         struct rr_address a = e->address[i];
-        int fd = rr_listen(&a);
+        int fd = rr_net_listen(&b->net, &a);
         if (fd < 0) {
             system = -fd;
             continue;
@@ -322,38 +445,33 @@ static int listen_each(struct rr_boot *b, struct rr_entry *e, ringred_error *why
         e->address[kept++] = a;
     }
     e->addresses = kept;
-    return kept ? 0
-                : rr_fail(why, rr_system_code(system), b->rank, system,
-                          "rank %d cannot listen for its peers", b->rank);
+    return kept ? 0 : cannot_listen(b, system, why);
 }
 
 static int listen_all(struct rr_boot *b, struct rr_entry *e, ringred_error *why)
 {
     uint16_t port = 0;
-    int fd = rr_listen_any(&port);
+    int fd = rr_net_listen_any(&b->net, &port);
 
     if (fd < 0)
-        return rr_fail(why, rr_system_code(-fd), b->rank, -fd,
-                       "rank %d cannot listen for its peers", b->rank);
+        return cannot_listen(b, -fd, why);
     b->data->listener[b->data->listeners++] = fd;
     for (int i = 0; i < e->addresses; i++)
         e->address[i].port = port;
     return 0;
 }
 
-static int listen_for_data(struct rr_boot *b, const struct rr_settings *settings,
-                           ringred_error *why)
+static int listen_for_data(struct rr_boot *b, ringred_error *why)
 {
     struct rr_entry *e = &b->entry[b->rank];
-    bool only_loopback = !b->picked && rr_roots_are_loopback(&b->roots);
-    int n = rr_interfaces(settings, e->address, RR_ADDRESSES, why), kept = 0;
+    bool only_loopback = !b->net.picked && rr_roots_are_loopback(&b->roots);
+    int n = rr_net_addresses(&b->net, e->address, RR_ADDRESSES), kept = 0;
 
-    RR_TRY(n);
     for (int i = 0; i < n; i++)
         if (!only_loopback || e->address[i].loopback)
             e->address[kept++] = e->address[i];
     e->addresses = kept;
-    return b->picked || only_loopback ? listen_each(b, e, why) : listen_all(b, e, why);
+    return b->net.picked || only_loopback ? listen_each(b, e, why) : listen_all(b, e, why);
 }
 
 static int listen_locally(struct rr_boot *b, ringred_error *why)
@@ -398,7 +516,7 @@ static int furnish(struct rr_boot *b, ringred_error *why)
 
     b->is_root = b->rank == 0;
     b->lines = b->is_root ? b->size + RR_SPARE_LINES : 1;
-    b->polls.room = (int)((size_t)b->lines + (size_t)b->size + guests);
+    b->polls.room = (int)((size_t)b->lines + (size_t)b->size * RR_DIAL_RACE + guests);
     b->line = rr_alloc((size_t)b->size + RR_SPARE_LINES, sizeof *b->line);
     b->dial = rr_alloc((size_t)b->size, sizeof *b->dial);
     b->polls.at = rr_alloc((size_t)b->polls.room, sizeof *b->polls.at);
@@ -415,41 +533,80 @@ static int furnish(struct rr_boot *b, ringred_error *why)
     return b->meet && b->data && b->local ? 0 : RINGRED_ENOMEM;
 }
 
+static void join(struct rr_boot *b, int fd)
+{
+    uint64_t left = b->deadline_ns == INT64_MAX ? UINT64_MAX
+                                                : (uint64_t)rr_deadline_ms(b->deadline_ns, INT32_MAX);
+
+    rr_line_init(&b->line[0], fd, 0);
+    if (!b->is_root)
+        promote(b, &b->entry[b->rank], fd);
+    rr_net_keep(&b->net, fd);
+    struct rr_join j = { (uint32_t)b->size, left, RINGRED_VERSION, b->entry[b->rank] };
+    rr_join_write(&j, b->x.ups);
+    rr_line_send(&b->line[0], b->x.up, b->step, b->x.ups, b->x.up_bytes);
+}
+
 int rr_meet_dialled(struct rr_boot *b, struct rr_dial *d)
 {
     char text[RR_ADDRESS_TEXT];
     ringred_error why = { 0 };
 
-    rr_address_text(rr_dial_address(d), text);
     if (d->state == RR_DIAL_DONE) {
-        rr_line_init(&b->line[0], rr_hand_take(&d->hand), 0);
-        promote(&b->entry[b->rank], b->line[0].fd);
-        uint64_t left = b->deadline_ns == INT64_MAX
-                            ? UINT64_MAX
-                            : (uint64_t)rr_deadline_ms(b->deadline_ns, INT32_MAX);
-        struct rr_join j = { (uint32_t)b->size, left, b->entry[b->rank] };
-        rr_join_write(&j, b->x.ups);
-        rr_line_send(&b->line[0], b->x.up, b->step, b->x.ups, b->x.up_bytes);
+        join(b, rr_dial_take(d));
         return 0;
     }
-    if (d->hand.verdict == RR_VERDICT_LOST)
-        rr_fail(&why, rr_system_code(d->hand.system), b->rank, d->hand.system,
-                "rank %d cannot dial rank 0", b->rank);
-    else if (d->hand.verdict == RR_VERDICT_VERSION)
+    if (b->is_root) { /* whoever is there is no rank of this job */
+        b->dials = 0;
+        return 0;
+    }
+    const struct rr_candidate *c = &d->at[d->chosen];
+    rr_address_text(&c->to, text);
+    if (c->verdict == RR_VERDICT_VERSION)
         rr_fail(&why, RINGRED_EVERSION, 0, 0,
                 "rank 0 at %s speaks wire version %d, this library version %d", text,
-                d->hand.version, RR_WIRE_VERSION);
-    else
+                d->version, RR_WIRE_VERSION);
+    else if (c->verdict == RR_VERDICT_KEY)
         rr_fail(&why, RINGRED_EAUTH, 0, 0, "rank 0 at %s and rank %d were given different keys",
                 text, b->rank);
+    else
+        rr_fail(&why, rr_system_code(d->system), b->rank, d->system, "rank %d cannot dial rank 0", b->rank);
     return rr_boot_fail(b, &why);
 }
 
+static void dial_root(struct rr_boot *b, const struct rr_badge *badge)
+{
+    struct rr_dial *d = &b->dial[0];
+
+    rr_dial_init(d, badge, 0);
+    d->roots = &b->roots;
+    d->net = &b->net;
+    d->extra = &b->extra;
+    b->dials = 1;
+}
+
+static void end_dial(struct rr_boot *b)
+{
+    rr_dial_drop(&b->dial[0]);
+    b->dials = 0;
+}
+
+/* If this root is a name or a translated address, another machine may have a rank 0 that listens there too, with
+ * the same right: where ranks of each host are numbered from 0, say. So a root that waits for long dials
+ * itself, and hears whether that leads to another one. */
 static int meet_as_root(struct rr_boot *b)
 {
+    struct rr_badge badge = { b->launch.key, b->launch.job, 0, RR_PURPOSE_MEET, 0 };
+
+    if (!b->meet->borrowed && !rr_roots_are_loopback(&b->roots)) {
+        dial_root(b, &badge);
+        b->dial[0].again_ns = rr_now_ns() + CHALLENGE_AFTER_NS;
+    }
     b->meet->open = true;
     int rc = rr_boot_loop(b, rr_gathering_is_done, missing, b->deadline_ns);
     b->meet->open = false;
+    end_dial(b);
+    rr_line_close(&b->line[0]);
     for (int i = b->size; i < b->lines; i++)
         rr_line_close(&b->line[i]);
     return rc;
@@ -467,19 +624,15 @@ static int meet_as_other(struct rr_boot *b)
     int64_t until = b->deadline_ns;
     int rc;
 
-    rr_dial_init(&b->dial[0], &badge, 0);
-    b->dial[0].roots = &b->roots;
-    b->dial[0].from = b->picked ? &b->entry[b->rank] : NULL;
+    dial_root(b, &badge);
     b->dial[0].strict = b->roots.count == 1 && b->roots.at[0].more == 0;
-    b->dials = 1;
     if (b->rank == 0)
         until = rr_deadline(CHALLENGE_NS) < until ? rr_deadline(CHALLENGE_NS) : until;
     rc = rr_boot_loop(b, is_counted, no_root, until);
     if (rc == 0) /* the root's word on who is missing is better than mine */
         rc = rr_boot_loop(b, rr_gathering_is_done, no_root,
                           b->deadline_ns == INT64_MAX ? INT64_MAX : b->deadline_ns + GRACE_NS);
-    rr_dial_drop(&b->dial[0]);
-    b->dials = 0;
+    end_dial(b);
     if (rc == 0 && rr_table_read(b->x.answer, b->x.down_bytes, b->size, b->session, b->entry) < 0) {
         rr_fail(&why, RINGRED_EWIRE, 0, 0, "rank 0 sent a malformed table of the ranks");
         rc = rr_boot_fail(b, &why);
@@ -515,10 +668,8 @@ static int open_network(struct rr_boot *b, const struct rr_settings *settings, r
 {
     RR_TRY(rr_roots_parse(b->launch.root, &b->roots, why));
     snprintf(b->where, sizeof b->where, "%.299s", b->launch.root);
-    b->picked = rr_setting_text(settings, RR_SET_INTERFACE)[0] != 0;
+    RR_TRY(rr_net_open(settings, &b->net, why));
     RR_TRY(furnish(b, why));
-    RR_TRY(listen_for_data(b, settings, why));
-    RR_TRY(listen_locally(b, why));
     if (b->is_root) {
         int rc = root_listen(b, why);
         RR_TRY(rc);
@@ -526,12 +677,26 @@ static int open_network(struct rr_boot *b, const struct rr_settings *settings, r
         b->is_root = rc == 0;
         b->lines = b->is_root ? b->lines : 1;
     }
+    RR_TRY(listen_for_data(b, why)); /* after the root, whose port may be one of the range */
+    RR_TRY(listen_locally(b, why));
     if (!b->launch.has_key)
         rr_log(b->log, RINGRED_LOG_WARN,
                "no key was given (setting key, key_file or key_fd): any process that reaches %s "
                "can join",
                b->where);
     return meet(b, why);
+}
+
+/* One rank needs no network, but a setting that is wrong is told all the same. */
+static int check_alone(const struct rr_settings *settings, ringred_error *why)
+{
+    struct rr_net net;
+
+    if (!rr_setting_text(settings, RR_SET_INTERFACE)[0] && !rr_setting_text(settings, RR_SET_PORT_RANGE)[0])
+        return 0;
+    RR_TRY(rr_net_open(settings, &net, why));
+    rr_net_close(&net);
+    return 0;
 }
 
 int rr_boot_open(const struct rr_launch *launch, const struct rr_settings *settings,
@@ -557,7 +722,7 @@ int rr_boot_open(const struct rr_launch *launch, const struct rr_settings *setti
         rc = no_memory(b, &failure);
     } else {
         describe_myself(b, settings);
-        rc = b->size > 1 ? open_network(b, settings, &failure) : 0;
+        rc = b->size > 1 ? open_network(b, settings, &failure) : check_alone(settings, &failure);
     }
     if (launch->listener >= 0)
         rr_unique_id_spent(launch->listener); /* an id serves once */
@@ -652,5 +817,6 @@ void rr_boot_close(struct rr_boot *b)
     rr_free(b->dial);
     rr_free(b->polls.at);
     rr_free(b->entry);
+    rr_net_close(&b->net);
     rr_free(b);
 }

@@ -24,29 +24,21 @@ static void keep(struct rr_boot *b, int rank, int stream, int fd)
     int *at = place(b, rank, stream);
 
     if (*at >= 0)
-        close(*at); /* given up by the dialler before it knew that it was through */
+        close(*at); /* it has lost that one on the way, and dialled again */
     *at = fd;
 }
 
-static void note_address(struct rr_boot *b, int rank, int fd)
+/* Both ends of a connection. */
+static bool read_ends(int fd, struct rr_address *mine, struct rr_address *theirs)
 {
     struct sockaddr_storage s = { 0 }, m = { 0 };
     socklen_t n = sizeof s, k = sizeof m;
-    struct rr_address theirs = { 0 }, mine = { 0 };
-    char text[RR_ADDRESS_TEXT], from[RR_ADDRESS_TEXT];
 
-    if (getpeername(fd, (struct sockaddr *)&s, &n) < 0 ||
-        getsockname(fd, (struct sockaddr *)&m, &k) < 0)
-        return;
-    rr_address_of((struct sockaddr *)&s, &theirs);
-    rr_address_of((struct sockaddr *)&m, &mine);
-    for (int i = 0; i < b->entry[rank].addresses; i++)
-        if (rr_address_same_ip(&theirs, &b->entry[rank].address[i]))
-            theirs.port = b->entry[rank].address[i].port; /* of its listener, whoever dialled */
-    snprintf(b->entry[rank].member.address, sizeof b->entry[rank].member.address, "%s",
-             rr_address_text(&theirs, text));
-    rr_log(b->log, RINGRED_LOG_INFO, "data link to rank %d: %s from %s", rank, text,
-           rr_address_text(&mine, from));
+    if (getpeername(fd, (struct sockaddr *)&s, &n) < 0 || getsockname(fd, (struct sockaddr *)&m, &k) < 0)
+        return false;
+    rr_address_of((struct sockaddr *)&s, theirs);
+    rr_address_of((struct sockaddr *)&m, mine);
+    return true;
 }
 
 void rr_wire_admit(void *boot, int fd, int rank, int stream)
@@ -57,8 +49,8 @@ void rr_wire_admit(void *boot, int fd, int rank, int stream)
         close(fd);
         return;
     }
+    rr_net_keep(&b->net, fd);
     keep(b, rank, stream, fd);
-    note_address(b, rank, fd);
 }
 
 /* The kernel's word on who is at the other end of a Unix socket. */
@@ -88,35 +80,58 @@ int rr_wire_dialled(struct rr_boot *b, struct rr_dial *d)
     int fd;
 
     if (d->state != RR_DIAL_DONE) {
-        rr_fail(&why, rr_system_code(d->hand.system), b->rank, d->hand.system,
-                "rank %d cannot dial rank %d", b->rank, d->peer);
+        rr_fail(&why, rr_system_code(d->system), b->rank, d->system, "rank %d cannot dial rank %d", b->rank,
+                d->peer);
         return rr_boot_fail(b, &why);
     }
-    fd = rr_hand_take(&d->hand);
+    fd = rr_dial_take(d);
     if (d->badge.purpose == RR_PURPOSE_LOCAL && !is_that_rank(b, fd, d->peer)) {
         close(fd);
         rr_dial_again(d);
         return 0;
     }
     keep(b, d->peer, d->badge.stream, fd);
-    if (d->badge.purpose == RR_PURPOSE_DATA)
-        note_address(b, d->peer, fd);
     return 0;
 }
 
 /* ---- whom to dial where ---- */
 
-/* Where two hosts share several networks, their streams take them in turn. */
-static void spread(struct rr_dial *d, int stream)
+/* Those on networks that both are on come first. Where there are several, streams begin with them in turn. */
+static void spread(const struct rr_net *net, struct rr_address *to, int n, int stream)
 {
-    int near = rr_addresses_near(d->to, d->count);
+    int near = rr_net_near(net, to, n);
 
     for (int turn = 0; near > 1 && turn < stream % near; turn++) {
-        struct rr_address first = d->to[0];
+        struct rr_address first = to[0];
         for (int i = 0; i + 1 < near; i++)
-            d->to[i] = d->to[i + 1];
-        d->to[near - 1] = first;
+            to[i] = to[i + 1];
+        to[near - 1] = first;
     }
+}
+
+static const char *why_unreachable(const struct rr_boot *b, int rank)
+{
+    const struct rr_entry *e = &b->entry[rank];
+
+    if (!e->addresses)
+        return "no address";
+    for (int i = 0; i < e->addresses; i++)
+        if (!e->address[i].loopback)
+            return "no address that the interfaces allowed here (setting interface) lead to: ";
+    return e->net == b->entry[b->rank].net ? "only loopback addresses, which are not allowed here (setting interface): "
+                                           : "only loopback addresses, and is on another network: ";
+}
+
+static int unreachable(const struct rr_boot *b, int rank, ringred_error *why)
+{
+    const struct rr_entry *e = &b->entry[rank];
+    char text[RR_ADDRESS_TEXT], addresses[200] = "";
+    struct rr_text t = { addresses, sizeof addresses, 0 };
+
+    for (int i = 0; i < e->addresses && t.used + RR_ADDRESS_TEXT < t.room; i++)
+        rr_text_add(&t, "%s%s", i ? ", " : "", rr_address_text(&e->address[i], text));
+    return rr_fail(why, RINGRED_ECONFIG, rank, 0, "rank %d on %s cannot be reached by rank %d on %s: it has %s%s", rank,
+                   e->member.name, b->rank, b->entry[b->rank].member.name, why_unreachable(b, rank), addresses);
 }
 
 static int add_dial(struct rr_boot *b, int rank, int stream, ringred_error *why)
@@ -124,24 +139,22 @@ static int add_dial(struct rr_boot *b, int rank, int stream, ringred_error *why)
     const struct rr_entry *e = &b->entry[rank];
     struct rr_badge badge = { b->launch.key, b->session, b->rank, RR_PURPOSE_DATA, stream };
     struct rr_dial *d = &b->dial[b->dials++];
+    struct rr_address to[RR_ADDRESSES];
+    int n = 0;
 
     rr_dial_init(d, &badge, rank);
-    d->from = b->picked ? &b->entry[b->rank] : NULL;
+    d->net = &b->net;
+    d->extra = &b->extra;
     d->inside = b->inside;
     d->outside = b->outside;
     for (int i = 0; i < e->addresses; i++)
         if (e->address[i].family != RR_FAMILY_NONE &&
             (!e->address[i].loopback || e->net == b->entry[b->rank].net))
-            d->to[d->count++] = e->address[i];
-    if (stream > 0)
-        spread(d, stream);
-    if (d->count)
-        return 0;
-    return rr_fail(why, RINGRED_ECONFIG, rank, 0,
-                   "rank %d on %s cannot be reached by rank %d on %s: it has %s", rank,
-                   e->member.name, b->rank, b->entry[b->rank].member.name,
-                   e->addresses ? "only loopback addresses, and is on another network"
-                                : "no address");
+            to[n++] = e->address[i];
+    if (n > 1 && e->net != b->entry[b->rank].net)
+        spread(&b->net, to, n, stream);
+    rr_dial_aim(d, to, n);
+    return d->count ? 0 : unreachable(b, rank, why);
 }
 
 static bool is_through(const struct rr_boot *b, int rank)
@@ -182,6 +195,76 @@ static int stuck(struct rr_boot *b, ringred_error *why)
                    b->entry[r].member.name, b->rank, b->entry[b->rank].member.name, period);
 }
 
+/* ---- which way it went ---- */
+
+static const struct rr_dial *dial_to(const struct rr_boot *b, int rank)
+{
+    for (int i = 0; i < b->dials; i++)
+        if (b->dial[i].peer == rank && b->dial[i].badge.stream == 0)
+            return &b->dial[i];
+    return NULL;
+}
+
+static void tell_why(const struct rr_boot *b, int rank, struct rr_text *t)
+{
+    const struct rr_dial *d = dial_to(b, rank);
+
+    rr_text_add(t, "%s", b->net.picked ? " (setting interface; " : " (");
+    if (!d)
+        rr_text_add(t, "the way that rank %d found)", rank);
+    else if (d->count == 1)
+        rr_text_add(t, "the only candidate)");
+    else
+        rr_text_add(t, "the first of %d candidates that answered)", d->count);
+}
+
+static void note_address(struct rr_boot *b, int rank)
+{
+    struct rr_entry *e = &b->entry[rank];
+    struct rr_address mine, theirs;
+    char text[RR_ADDRESS_TEXT];
+
+    if (!read_ends(*place(b, rank, 0), &mine, &theirs))
+        return;
+    for (int k = 0; k < e->addresses; k++)
+        if (rr_address_same_ip(&theirs, &e->address[k]))
+            theirs.port = e->address[k].port; /* of its listener, whoever dialled */
+    snprintf(e->member.address, sizeof e->member.address, "%s", rr_address_text(&theirs, text));
+}
+
+/* Does an earlier stream take the same way? */
+static bool is_told(const struct rr_boot *b, int rank, int stream, const struct rr_address *mine,
+                    const struct rr_address *theirs)
+{
+    struct rr_address from, to;
+
+    for (int i = 0; i < stream; i++)
+        if (read_ends(*place(b, rank, i), &from, &to) && rr_address_same_ip(&from, mine) &&
+            rr_address_same_ip(&to, theirs))
+            return true;
+    return false;
+}
+
+/* One line for each peer: the ways that its streams take, each once, and why these. */
+static void tell_way(const struct rr_boot *b, int rank)
+{
+    char line[600] = "", to[RR_ADDRESS_TEXT], from[RR_ADDRESS_TEXT];
+    struct rr_text t = { line, sizeof line, 0 };
+    struct rr_address mine, theirs;
+
+    for (int i = 0; i < b->want[rank] && t.used + 220 < t.room; i++) {
+        if (!read_ends(*place(b, rank, i), &mine, &theirs) || is_told(b, rank, i, &mine, &theirs))
+            continue;
+        const struct rr_nic *nic = rr_net_find(&b->net, &mine);
+        rr_text_add(&t, "%s%s from %s over %s", t.used ? ", " : "", rr_address_text(&theirs, to),
+                    rr_address_text(&mine, from), nic ? nic->name : "an interface that has gone");
+    }
+    if (b->want[rank] > 1)
+        rr_text_add(&t, ", %d streams", b->want[rank]);
+    tell_why(b, rank, &t);
+    rr_log(b->log, RINGRED_LOG_INFO, "link to rank %d on %s: %s", rank, b->entry[rank].member.name, line);
+}
+
 /* ---- the two calls ---- */
 
 static void begin(struct rr_boot *b, const uint8_t *want, int streams, int *fd)
@@ -216,9 +299,9 @@ static int finish(struct rr_boot *b, struct rr_gate **gate, int rc, ringred_erro
 /* Room to dial more than one connection to each rank, and to wait for them. */
 static int grow(struct rr_boot *b)
 {
-    size_t more = (size_t)b->size * (size_t)b->streams;
+    size_t more = (size_t)b->size * (size_t)b->streams, polls_more = more * RR_DIAL_RACE;
     struct rr_dial *dial = rr_alloc(more, sizeof *dial);
-    struct pollfd *polls = rr_alloc((size_t)b->polls.room + more, sizeof *polls);
+    struct pollfd *polls = rr_alloc((size_t)b->polls.room + polls_more, sizeof *polls);
     ringred_error why = { 0 };
 
     if (!dial || !polls) {
@@ -232,7 +315,7 @@ static int grow(struct rr_boot *b)
     rr_free(b->polls.at);
     b->dial = dial;
     b->polls.at = polls;
-    b->polls.room += (int)more;
+    b->polls.room += (int)polls_more;
     return 0;
 }
 
@@ -248,7 +331,14 @@ static int wire(struct rr_boot *b)
                 return rr_boot_fail(b, &why);
     b->data->open = true;
     RR_TRY(rr_boot_loop(b, all_are_through, stuck, b->deadline_ns));
-    /* listens on until all are through: a dialler may have given up what this rank thinks it has */
+    for (int r = 0; r < b->size; r++) {
+        if (!b->want[r])
+            continue;
+        note_address(b, r);
+        if (b->log && b->log->level >= RINGRED_LOG_INFO)
+            tell_way(b, r);
+    }
+    /* whoever is not through yet may still tell of a failure */
     return rr_boot_allgather(b, NULL, 0, NULL, NULL);
 }
 
@@ -292,10 +382,10 @@ static int meet_locally(struct rr_boot *b, uint8_t *want)
         b->local->open = true;
     } else {
         struct rr_dial *d = &b->dial[b->dials++];
+        struct rr_address at = { .family = RR_FAMILY_UNIX };
         rr_dial_init(d, &badge, lowest);
-        d->to[0].family = RR_FAMILY_UNIX;
-        memcpy(d->to[0].ip, b->entry[lowest].local, sizeof d->to[0].ip);
-        d->count = 1;
+        memcpy(at.ip, b->entry[lowest].local, sizeof at.ip);
+        rr_dial_aim(d, &at, 1);
     }
     return rr_boot_loop(b, all_are_through, stuck, b->deadline_ns);
 }

@@ -25,9 +25,31 @@ struct card {
     int32_t no_fences;         /* sleepers cannot make this rank pass a fence */
     int32_t congestion;        /* what probing loopback found; 0: nothing better */
     uint64_t tuning;           /* hash of the table; 0: none */
-    char agreed[512];          /* the settings that must be equal, in words */
+    char agreed[512];          /* the settings that must be equal: values in the order of must_agree, each with a line end */
     uint64_t cpus[CPUS / 64];
 };
+
+/* Settings that decide what all ranks do together. */
+static const enum rr_setting must_agree[] = {
+    RR_SET_TRANSPORT,      RR_SET_NUMERICS, RR_SET_SEGMENT,     RR_SET_RANKS_PER_HOST, RR_SET_STAGE, RR_SET_HEAP,
+    RR_SET_TCP_STREAMS, RR_SET_ALGORITHM,
+};
+#define MUST_AGREE (sizeof must_agree / sizeof *must_agree)
+
+/* Numbers as numbers: 64K and 65536 are one. */
+static void write_agreed(const struct rr_settings *s, char *text, size_t room)
+{
+    struct rr_text t = { text, room, 0 };
+
+    for (size_t i = 0; i < MUST_AGREE; i++) {
+        enum rr_setting which = must_agree[i];
+        bool is_word = which == RR_SET_TRANSPORT || which == RR_SET_NUMERICS || which == RR_SET_ALGORITHM;
+        if (is_word)
+            rr_text_add(&t, "%s\n", rr_setting_text(s, which));
+        else
+            rr_text_add(&t, "%lld\n", (long long)rr_setting(s, which));
+    }
+}
 
 static void write_card(const ringred_comm *c, struct card *card)
 {
@@ -37,14 +59,7 @@ static void write_card(const ringred_comm *c, struct card *card)
     memset(card, 0, sizeof *card);
     card->machine = rr_machine_hash();
     card->tuning = c->family->tuning ? c->family->tuning->hash : 0;
-    snprintf(card->agreed, sizeof card->agreed,
-             "transport=%.20s algorithm=%.255s numerics=%.12s segment=%lld ranks_per_host=%lld "
-             "stage=%lld heap=%lld tcp_streams=%lld",
-             rr_setting_text(s, RR_SET_TRANSPORT), rr_setting_text(s, RR_SET_ALGORITHM),
-             rr_setting_text(s, RR_SET_NUMERICS), (long long)rr_setting(s, RR_SET_SEGMENT),
-             (long long)rr_setting(s, RR_SET_RANKS_PER_HOST), (long long)rr_setting(s, RR_SET_STAGE),
-             (long long)rr_setting(s, RR_SET_HEAP),
-             (long long)rr_setting(s, RR_SET_TCP_STREAMS));
+    write_agreed(s, card->agreed, sizeof card->agreed);
     CPU_ZERO(&set);
     (void)sched_getaffinity(0, sizeof set, &set); /* then no CPU is known, and all count as crowded */
     for (int cpu = 0; cpu < CPUS && cpu < CPU_SETSIZE; cpu++)
@@ -52,19 +67,60 @@ static void write_card(const ringred_comm *c, struct card *card)
             card->cpus[cpu / 64] |= 1ull << cpu % 64;
 }
 
-static int compare_cards(const ringred_comm *c, const struct card *card, ringred_error *why)
+/* The value of one of them, as another rank wrote it; it may end up on a terminal. */
+static void read_agreed(const struct card *card, size_t which, char *value, size_t room)
 {
+    const char *at = card->agreed, *end = at + sizeof card->agreed;
+    size_t n = 0;
+
+    for (size_t i = 0; i < which; i++) {
+        const char *line = memchr(at, '\n', (size_t)(end - at));
+        at = line ? line + 1 : end;
+    }
+    for (; at + n < end && at[n] && at[n] != '\n' && n < room - 1; n++)
+        value[n] = (unsigned char)at[n] < ' ' ? '?' : at[n];
+    value[n] = 0;
+}
+
+/* "rank 2 on node1 (pid 17)" */
+static const char *who(const struct rr_boot *boot, int rank, char *text, size_t room)
+{
+    const struct rr_member *m = rr_boot_member(boot, rank);
+
+    snprintf(text, room, "rank %d on %.40s (pid %d)", rank, m->name, m->pid);
+    return text;
+}
+
+static int settings_differ(const struct rr_boot *boot, const struct card *card, int r, ringred_error *why)
+{
+    char first[80], other[80], one[112], two[112];
+
+    for (size_t i = 0; i < MUST_AGREE; i++) {
+        read_agreed(&card[0], i, one, sizeof one);
+        read_agreed(&card[r], i, two, sizeof two);
+        if (strcmp(one, two) != 0)
+            return rr_fail(why, RINGRED_ECONFIG, r, 0, "the setting %s must be the same on all ranks: it is \"%s\" on %s "
+                           "and \"%s\" on %s", rr_setting_name(must_agree[i]), one,
+                           who(boot, 0, first, sizeof first), two, who(boot, r, other, sizeof other));
+    }
+    return rr_fail(why, RINGRED_ECONFIG, r, 0, "%s and %s have long settings that differ: \"%s\"...",
+                   who(boot, 0, first, sizeof first), who(boot, r, other, sizeof other), two);
+}
+
+static int compare_cards(const ringred_comm *c, const struct rr_boot *boot, const struct card *card, ringred_error *why)
+{
+    char first[80], other[80];
+
     for (int r = 1; r < c->ranks; r++)
         if (memcmp(card[r].agreed, card[0].agreed, sizeof card->agreed))
-            return rr_fail(why, RINGRED_ECONFIG, r, 0,
-                           "settings differ: rank 0 has %.220s, rank %d has %.220s", card[0].agreed, r,
-                           card[r].agreed);
+            return settings_differ(boot, card, r, why);
     for (int r = 1; r < c->ranks; r++)
         if (card[r].tuning != card[0].tuning)
             return rr_fail(why, RINGRED_ECONFIG, r, 0,
-                           "the tuning tables differ: rank 0 has %s (%016llx), rank %d has %s (%016llx); the setting "
-                           "tuning must name the same table everywhere", card[0].tuning ? "one" : "none",
-                           (unsigned long long)card[0].tuning, r, card[r].tuning ? "another" : "none",
+                           "the tuning tables differ: %s has %s (%016llx), %s has %s (%016llx); the setting "
+                           "tuning must name the same table everywhere", who(boot, 0, first, sizeof first),
+                           card[0].tuning ? "one" : "none", (unsigned long long)card[0].tuning,
+                           who(boot, r, other, sizeof other), card[r].tuning ? "another" : "none",
                            (unsigned long long)card[r].tuning);
     return 0;
 }
@@ -184,6 +240,17 @@ static int share(ringred_comm *c, struct rr_boot *boot, int64_t deadline, struct
         return find_layout(c, boot, true);
     }
     return 0;
+}
+
+/* As boot does for those that are reached over the network: one line for each peer. */
+static void tell_mates(const ringred_comm *c, const struct rr_boot *boot)
+{
+    char text[80];
+
+    for (int r = 0; r < c->ranks; r++)
+        if (r != c->rank && c->layout.host[r] == c->layout.host[c->rank])
+            rr_log(&c->family->log, RINGRED_LOG_INFO, "link to %s: shared memory (the same host)",
+                   who(boot, r, text, sizeof text));
 }
 
 /* The lowest rank of each machine finds out what suits its loopback; the others take that. */
@@ -344,7 +411,7 @@ static int join(ringred_comm *c, struct rr_boot *boot, int64_t deadline, ringred
     struct card mine = card[c->rank];
     rc = rr_boot_allgather(boot, &mine, sizeof mine, card, why);
     if (rc == 0)
-        rc = compare_cards(c, card, why);
+        rc = compare_cards(c, boot, card, why);
     if (rc == 0 && find_layout(c, boot, !wires->shm) < 0)
         rc = rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory for %d ranks", c->ranks);
     if (rc == 0 && !wires->name[0] && c->layout.hosts > 1)
@@ -354,6 +421,8 @@ static int join(ringred_comm *c, struct rr_boot *boot, int64_t deadline, ringred
     if (rc == 0 && c->layout.hosts < c->ranks) /* a rank without mates opens a stage of its own */
         rc = share(c, boot, deadline, card, why);
     c->all_local = c->engine.shared && c->layout.hosts == 1;
+    if (rc == 0 && c->engine.shared)
+        tell_mates(c, boot);
     if (rc == 0)
         count_cpus(c, card);
     if (rc == 0 && c->layout.hosts > 1)

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #define PAGE ((size_t)4096)
+#define FDS_AT_ONCE 250 /* descriptors in one message; the kernel takes 253 */
 #define STAGGER (17 * RR_LINE) /* keeps equal offsets of two ranks out of the same cache sets */
 
 static struct rr_shm *self(struct rr_shared *s)
@@ -33,7 +34,7 @@ static int pass_fds(int socket, const int *fd, int n, int64_t deadline_ns, ringr
 {
     union {
         struct cmsghdr align;
-        char bytes[CMSG_SPACE(2 * sizeof(int))];
+        char bytes[CMSG_SPACE(FDS_AT_ONCE * sizeof(int))];
     } room = { 0 };
     char byte = (char)n;
     struct iovec part = { &byte, 1 };
@@ -62,7 +63,7 @@ static int take_message(int socket, int *fd, int n, ringred_error *why)
 {
     union {
         struct cmsghdr align;
-        char bytes[CMSG_SPACE(2 * sizeof(int))];
+        char bytes[CMSG_SPACE(FDS_AT_ONCE * sizeof(int))];
     } room = { 0 };
     char byte;
     struct iovec part = { &byte, 1 };
@@ -188,38 +189,68 @@ static void map_heap(struct rr_shm *m, int rank, int fd)
         s->mate[rank].heap = p;
 }
 
+/* Any number of them, in as few messages as there can be; both ends count alike. */
+static int pass_many(int socket, const int *fd, int n, int64_t deadline_ns, ringred_error *why)
+{
+    for (int at = 0; at < n; at += FDS_AT_ONCE)
+        RR_TRY(pass_fds(socket, fd + at, n - at < FDS_AT_ONCE ? n - at : FDS_AT_ONCE, deadline_ns, why));
+    return 0;
+}
+
+static int take_many(int socket, int *fd, int n, int64_t deadline_ns, ringred_error *why)
+{
+    for (int at = 0; at < n; at += FDS_AT_ONCE)
+        RR_TRY(take_fds(socket, fd + at, n - at < FDS_AT_ONCE ? n - at : FDS_AT_ONCE, deadline_ns, why));
+    return 0;
+}
+
 /* The lowest rank hands everybody the segment and everybody's heap and doorbell. */
 static int lead(struct rr_shm *m, const int *socket, int *pair, int64_t deadline_ns, ringred_error *why)
 {
     struct rr_shared *s = &m->base;
-    int segment = make_segment(s, why);
+    int *list = rr_alloc(2 * (size_t)s->locals, sizeof *list), segment = -1;
+    int rc = list ? 0 : rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory for %d ranks of this host", s->locals);
 
-    RR_TRY(segment);
-    int rc = map_segment(m, segment, why);
+    if (rc == 0)
+        rc = segment = make_segment(s, why);
+    if (rc >= 0)
+        rc = map_segment(m, segment, why);
     for (int i = 1; rc == 0 && i < s->locals; i++)
         rc = take_fds(socket[s->local[i]], &pair[2 * s->local[i]], 2, deadline_ns, why);
     for (int i = 1; rc == 0 && i < s->locals; i++) {
-        rc = pass_fds(socket[s->local[i]], &segment, 1, deadline_ns, why);
-        for (int j = 0; rc == 0 && j < s->locals; j++)
-            if (j != i)
-                rc = pass_fds(socket[s->local[i]], &pair[2 * s->local[j]], 2, deadline_ns, why);
+        int n = 0;
+        list[n++] = segment;
+        for (int j = 0; j < s->locals; j++)
+            for (int k = 0; k < 2 && j != i; k++)
+                list[n++] = pair[2 * s->local[j] + k];
+        rc = pass_many(socket[s->local[i]], list, n, deadline_ns, why);
     }
-    close(segment);
+    if (segment >= 0)
+        close(segment);
+    rr_free(list);
     return rc;
 }
 
 static int follow(struct rr_shm *m, int socket, int *pair, int64_t deadline_ns, ringred_error *why)
 {
     struct rr_shared *s = &m->base;
-    int segment = -1, rc;
+    int most = 2 * s->locals - 1, n = 1, *list = rr_alloc((size_t)most, sizeof *list), rc;
 
-    RR_TRY(pass_fds(socket, &pair[2 * s->me], 2, deadline_ns, why));
-    RR_TRY(take_fds(socket, &segment, 1, deadline_ns, why));
-    rc = map_segment(m, segment, why);
-    close(segment);
-    for (int j = 0; rc == 0 && j < s->locals; j++)
-        if (s->local[j] != s->me)
-            rc = take_fds(socket, &pair[2 * s->local[j]], 2, deadline_ns, why);
+    if (!list)
+        return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory for %d ranks of this host", s->locals);
+    for (int i = 0; i < most; i++)
+        list[i] = -1;
+    rc = pass_fds(socket, &pair[2 * s->me], 2, deadline_ns, why);
+    if (rc == 0)
+        rc = take_many(socket, list, most, deadline_ns, why);
+    for (int j = 0; j < s->locals; j++)
+        for (int k = 0; k < 2 && s->local[j] != s->me; k++)
+            pair[2 * s->local[j] + k] = list[n++];
+    if (rc == 0)
+        rc = map_segment(m, list[0], why);
+    if (list[0] >= 0)
+        close(list[0]);
+    rr_free(list);
     return rc;
 }
 

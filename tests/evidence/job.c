@@ -136,7 +136,34 @@ void job_start(struct job *job, job_body body)
         job_start_rank(job, r, body);
 }
 
+void job_start_bare(struct job *job, void (*body)(struct job *job, int rank))
+{
+    for (int r = 0; r < job->size; r++) {
+        job->pid[r] = fork();
+        if (job->pid[r] != 0)
+            continue;
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        mine = job;
+        pin(r, job->size);
+        body(job, r);
+        _exit(0);
+    }
+}
+
 bool job_wait(struct job *job, int lost)
+{
+    bool fine = job_end(job, lost);
+
+    job_done(job);
+    return fine;
+}
+
+void job_done(struct job *job)
+{
+    munmap(job->shared, sizeof *job->shared);
+}
+
+bool job_end(struct job *job, int lost)
 {
     int64_t end = patience_end(job);
     bool fine = true;
@@ -159,6 +186,5 @@ bool job_wait(struct job *job, int lost)
             fine = false;
         }
     }
-    munmap(job->shared, sizeof *job->shared);
     return fine;
 }

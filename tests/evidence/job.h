@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#define JOB_RANKS 16
+#define JOB_RANKS 64
 #define JOB_ROOM  4096
 
 struct job {
@@ -39,9 +39,13 @@ typedef void (*job_body)(struct job *job, ringred_comm *comm, int rank);
 void job_open(struct job *job, int size, const char *transport);
 void job_start(struct job *job, job_body body);
 void job_start_rank(struct job *job, int rank, job_body body); /* or one at a time, rank 0 first */
+/* Processes that make their communicators themselves (job_join). */
+void job_start_bare(struct job *job, void (*body)(struct job *job, int rank));
 /* Waits for all. True if every rank but `lost` (-1: none) ended well; says on stderr what did not.
  */
 bool job_wait(struct job *job, int lost);
+bool job_end(struct job *job, int lost); /* the same, but the shared page stays, until job_done */
+void job_done(struct job *job);
 
 /* ---- in a rank ---- */
 

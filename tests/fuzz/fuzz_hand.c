@@ -70,7 +70,8 @@ size_t fuzz_seed(int which, uint8_t *to, size_t room)
         n += RR_GREETING_BYTES + RR_WELCOME_BYTES;
     } else {
         memcpy(to + n, listener.proof, RR_PROOF_BYTES);
-        n += RR_PROOF_BYTES;
+        memcpy(to + n + RR_PROOF_BYTES, dialler.taken, RR_TAKEN_BYTES);
+        n += RR_PROOF_BYTES + RR_TAKEN_BYTES;
     }
     rr_hand_drop(&dialler);
     rr_hand_drop(&listener);

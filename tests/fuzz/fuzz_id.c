@@ -44,7 +44,7 @@ size_t fuzz_seed(int which, uint8_t *to, size_t room)
 {
     static const char *const lists[] = { "host:29400", "[::1]:65530+8,127.0.0.1:1",
                                          "a:1,b:2,c:3+15" };
-    struct rr_address a = { RR_FAMILY_IP6, 0, 4000, { 0xfd, 1 } };
+    struct rr_address a = { .family = RR_FAMILY_IP6, .port = 4000, .ip = { 0xfd, 1 } };
     uint16_t version = RR_WIRE_VERSION, count = 8;
 
     if (room < 512)

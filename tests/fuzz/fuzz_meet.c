@@ -83,7 +83,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         abort();
     for (int i = 0; i < m->boot.lines; i++)
         rr_line_close(&m->line[i]);
-    rr_hand_drop(&m->dial[0].hand);
+    rr_dial_drop(&m->dial[0]);
     free(m);
     return 0;
 }
@@ -102,7 +102,7 @@ static size_t note(uint8_t *to, uint32_t kind, uint32_t step, const void *body, 
 
 size_t fuzz_seed(int which, uint8_t *to, size_t room)
 {
-    struct rr_join j = { .size = RANKS, .left_ms = 1000, .entry = { .addresses = 2 } };
+    struct rr_join j = { .size = RANKS, .left_ms = 1000, .release = RINGRED_VERSION, .entry = { .addresses = 2 } };
     unsigned char body[TABLE > RR_JOIN_BYTES ? TABLE : RR_JOIN_BYTES] = "session";
     ringred_error why = { .code = RINGRED_ECONFIG, .rank = 2, .text = "rank 2 was started twice" };
     size_t n = 1;

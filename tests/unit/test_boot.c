@@ -397,7 +397,7 @@ static void test_a_name_without_an_address_is_told(void **state)
     job_done(&job);
 }
 
-static void test_a_taken_port_names_its_holder(void **state)
+static void test_pr_05_a_taken_port_names_its_holder(void **state)
 {
     (void)state;
     struct job job;
@@ -412,6 +412,74 @@ static void test_a_taken_port_names_its_holder(void **state)
     expect_all(&job, RINGRED_ESYSTEM, holder);
     expect_all(&job, RINGRED_ESYSTEM, job.root);
     assert_int_equal(job.at[0].why.system, EADDRINUSE);
+    job_done(&job);
+}
+
+/* The port is held by the test, and no other one is allowed. */
+static void test_pr_05_a_taken_range_names_its_holder(void **state)
+{
+    (void)state;
+    struct job job, other;
+    char range[64], words[96];
+
+    job_init(&job, 1, "127.0.0.1");
+    job_init(&other, 1, "127.0.0.1");
+    assert_int_equal(listen(other.holder, 1), 0);
+    snprintf(range, sizeof range, "port_range=%d-%d", other.port, other.port);
+    job.settings[0] = range;
+    job.settings[1] = "interface=127.0.0.1";
+    job.size[0] = 2;
+    job.seconds = 1;
+    job_run(&job, whole_life);
+    snprintf(words, sizeof words, "no port of port_range %d-%d is free; %d by process %d (", other.port, other.port,
+             other.port, getpid());
+    expect_all(&job, RINGRED_ESYSTEM, words);
+    assert_int_equal(job.at[0].why.system, EADDRINUSE);
+    job_done(&other);
+    job_done(&job);
+}
+
+#define HOLES 7
+
+/* A listener whose queue is full: the kernel drops whatever comes, as a firewall would. */
+static void dig_hole(struct job *hole, int caller[4])
+{
+    job_init(hole, 1, "127.0.0.1");
+    assert_int_equal(listen(hole->holder, 0), 0);
+    for (int i = 0; i < 4; i++) {
+        struct rr_address a = { .family = RR_FAMILY_IP4, .port = (uint16_t)hole->port, .ip = { 127, 0, 0, 1 } };
+        caller[i] = rr_net_dial(NULL, &a, NULL, NULL);
+        assert_true(caller[i] >= 0);
+        struct pollfd p = { .fd = caller[i], .events = POLLOUT };
+        (void)poll(&p, 1, i == 0 ? 1000 : 0); /* the first is queued, and fills the queue */
+    }
+}
+
+/* One after the other, each of these would take half a second, and the time limit be over. */
+static void test_addresses_that_swallow_everything_cost_a_moment(void **state)
+{
+    (void)state;
+    struct job job, hole[HOLES];
+    char roots[256] = "";
+    struct rr_text t = { roots, sizeof roots, 0 };
+    int caller[HOLES][4];
+
+    for (int i = 0; i < HOLES; i++) {
+        dig_hole(&hole[i], caller[i]);
+        rr_text_add(&t, "%s,", hole[i].root);
+    }
+    job_init(&job, 3, "127.0.0.1");
+    rr_text_add(&t, "%s", job.root);
+    for (int i = 0; i < 3; i++)
+        job.roots[i] = roots;
+    job.seconds = 2.5;
+    job_run(&job, whole_life);
+    check_all_fine(&job);
+    for (int i = 0; i < HOLES; i++) {
+        for (int k = 0; k < 4; k++)
+            close(caller[i][k]);
+        job_done(&hole[i]);
+    }
     job_done(&job);
 }
 
@@ -617,10 +685,10 @@ static void come_uninvited(int port, int fd[STRANGERS])
         } else if (i % 4 == 1) {
             n = 10 + (size_t)i;
             memset(bytes, 0, sizeof bytes);
-            memcpy(bytes, "ringred\n\1", 9);
+            memcpy(bytes, "ringred\n\2", 9);
         } else if (i % 4 == 2) { /* a well-formed proof for what it cannot know */
             memset(bytes, 0, sizeof bytes);
-            memcpy(bytes, "ringred\n\1\0\1\0\1\0\0", 15);
+            memcpy(bytes, "ringred\n\2\0\1\0\1\0\0", 15);
             n = RR_PROOF_BYTES;
         }
         if (n && send(fd[i], bytes, n, MSG_NOSIGNAL) < 0 && errno != EPIPE && errno != ECONNRESET)
@@ -758,17 +826,19 @@ static const struct lie {
     uint32_t note[2];
     int code;
     const char *words;
+    const char *release; /* NULL: this one */
 } lies[] = {
-    { 2000000, 3, { RR_NOTE_JOIN, 0 }, RINGRED_ECONFIG, "came as rank 2000000, but the 3 ranks" },
-    { 3, 3, { RR_NOTE_JOIN, 0 }, RINGRED_ECONFIG, "came as rank 3, but the 3 ranks" },
-    { -5, 3, { RR_NOTE_JOIN, 0 }, RINGRED_ECONFIG, "came as rank -5, but the 3 ranks" },
-    { INT32_MIN, 3, { RR_NOTE_JOIN, 0 }, RINGRED_ECONFIG, "came as rank -2147483648, but" },
-    { 0, 3, { RR_NOTE_JOIN, 0 }, RINGRED_ECONFIG, "rank 0 was started twice" },
-    { 2000000, 9, { RR_NOTE_JOIN, 0 }, RINGRED_ECONFIG, "was started for 9 ranks" },
+    { 2000000, 3, { RR_NOTE_JOIN, 0 }, RINGRED_ECONFIG, "came as rank 2000000, but the 3 ranks", NULL },
+    { 3, 3, { RR_NOTE_JOIN, 0 }, RINGRED_ECONFIG, "came as rank 3, but the 3 ranks", NULL },
+    { -5, 3, { RR_NOTE_JOIN, 0 }, RINGRED_ECONFIG, "came as rank -5, but the 3 ranks", NULL },
+    { INT32_MIN, 3, { RR_NOTE_JOIN, 0 }, RINGRED_ECONFIG, "came as rank -2147483648, but", NULL },
+    { 0, 3, { RR_NOTE_JOIN, 0 }, RINGRED_ECONFIG, "rank 0 was started twice", NULL },
+    { 2000000, 9, { RR_NOTE_JOIN, 0 }, RINGRED_ECONFIG, "was started for 9 ranks", NULL },
+    { 2, 3, { RR_NOTE_JOIN, 0 }, RINGRED_EVERSION, "uses libringred 9.8.7, but rank 0 on ", "9.8.7" },
     /* one part twice is not the parts of two */
-    { 2, 3, { RR_NOTE_JOIN, RR_NOTE_JOIN }, RINGRED_EWIRE, "rank 2 sent its part of step 1 twice" },
+    { 2, 3, { RR_NOTE_JOIN, RR_NOTE_JOIN }, RINGRED_EWIRE, "rank 2 sent its part of step 1 twice", NULL },
     /* says goodbye before it has come: nothing is lost, and rank 2 is still awaited */
-    { 2000000, 3, { RR_NOTE_BYE, 0 }, RINGRED_ETIMEOUT, "ranks 1, 2 never arrived" },
+    { 2000000, 3, { RR_NOTE_BYE, 0 }, RINGRED_ETIMEOUT, "ranks 1, 2 never arrived", NULL },
 };
 
 /* Dials the root as whom the lie says, proves it, and sends its notes. */
@@ -776,7 +846,7 @@ static int lies_to_root(struct job *job, int i, struct job_rank *me)
 {
     const struct lie *lie = &lies[job->at[0].numbers[0]];
     static struct rr_settings settings;
-    struct rr_join j = { .size = (uint32_t)lie->size, .left_ms = 60000 };
+    struct rr_join j = { .size = (uint32_t)lie->size, .left_ms = 60000, .release = RINGRED_VERSION };
     unsigned char body[RR_JOIN_BYTES];
     struct rr_launch launch;
     struct rr_hand hand = { 0 };
@@ -785,6 +855,8 @@ static int lies_to_root(struct job *job, int i, struct job_rank *me)
 
     if (i == 0)
         return whole_life(job, i, me);
+    if (lie->release)
+        snprintf(j.release, sizeof j.release, "%s", lie->release);
     c.key_bytes = strlen(job->key[1]);
     RR_TRY(rr_settings_load(&settings, NULL, &me->why));
     RR_TRY(rr_launch_find(&c, &settings, &launch, &me->why));
@@ -919,21 +991,26 @@ static void test_addresses_on_shared_networks_come_first(void **state)
 {
     struct rr_settings settings;
     struct rr_address mine[RR_ADDRESSES], list[4];
+    struct rr_net net;
     ringred_error why = { 0 };
 
     (void)state;
     assert_int_equal(rr_settings_load(&settings, NULL, &why), 0);
-    int n = rr_interfaces(&settings, mine, RR_ADDRESSES, &why), lan = -1;
+    assert_int_equal(rr_net_open(&settings, &net, &why), 0);
+    int n = rr_net_addresses(&net, mine, RR_ADDRESSES), lan = -1;
     assert_true(n > 0);
     for (int i = 0; i < n && lan < 0; i++)
         lan = !mine[i].loopback && mine[i].family == RR_FAMILY_IP4 ? i : -1;
-    if (lan < 0)
+    if (lan < 0) {
+        rr_net_close(&net);
         skip(); /* no network to have neighbours on */
+    }
     list[0] = list[1] = list[2] = list[3] = mine[lan];
     list[0].ip[0] = 203, list[0].ip[1] = 0, list[0].ip[2] = 113; /* for documentation: nobody's network */
     list[2].ip[3] ^= 1;
     list[3].ip[3] ^= 2;
-    int near = rr_addresses_near(list, 4);
+    int near = rr_net_near(&net, list, 4);
+    rr_net_close(&net);
     assert_true(near <= 2); /* the mask may be one of a single address */
     if (near == 2) {
         assert_int_equal(list[0].ip[3], mine[lan].ip[3] ^ 1);
@@ -956,7 +1033,7 @@ static void test_another_version_at_the_root_is_named(void **state)
     int fd = accept(job.holder, NULL, NULL);
     assert_int_equal(send(fd, greeting, sizeof greeting, MSG_NOSIGNAL), sizeof greeting);
     job_join(&job);
-    expect_all(&job, RINGRED_EVERSION, "wire version 42, this library version 1");
+    expect_all(&job, RINGRED_EVERSION, "wire version 42, this library version 2");
     close(fd);
     job_done(&job);
 }
@@ -973,7 +1050,7 @@ static void test_another_version_that_comes_is_named_in_the_end(void **state)
     int fd = connect_to(job.port);
     assert_int_equal(send(fd, "ringred\n\x2a\0", 10, MSG_NOSIGNAL), 10);
     job_join(&job);
-    expect_all(&job, RINGRED_EVERSION, "another wire version (42, here 1)");
+    expect_all(&job, RINGRED_EVERSION, "another wire version (42, here 2)");
     close(fd);
     job_done(&job);
 }
@@ -1021,7 +1098,9 @@ int main(void)
         cmocka_unit_test(test_the_most_impatient_rank_decides),
         cmocka_unit_test(test_nobody_at_the_root_says_where_and_why),
         cmocka_unit_test(test_a_name_without_an_address_is_told),
-        cmocka_unit_test(test_a_taken_port_names_its_holder),
+        cmocka_unit_test(test_pr_05_a_taken_port_names_its_holder),
+        cmocka_unit_test(test_pr_05_a_taken_range_names_its_holder),
+        cmocka_unit_test(test_addresses_that_swallow_everything_cost_a_moment),
         cmocka_unit_test(test_after_a_failure_the_same_processes_can_meet),
         cmocka_unit_test(test_a_death_during_the_rendezvous_ends_it),
         cmocka_unit_test(test_a_death_during_wiring_ends_it_everywhere),

@@ -103,7 +103,7 @@ static void test_two_ends_with_one_key_prove_each_other(void **state)
     assert_int_equal(w.accepted, 0);
     assert_int_equal(w.listener.peer, 1);
     assert_int_equal(w.down, RR_GREETING_BYTES + RR_WELCOME_BYTES);
-    assert_int_equal(w.up, RR_PROOF_BYTES);
+    assert_int_equal(w.up, RR_PROOF_BYTES + RR_TAKEN_BYTES);
     wire_done(&w);
 }
 
@@ -120,8 +120,7 @@ static void test_a_byte_at_a_time_is_enough(void **state)
     wire_done(&w);
 }
 
-/* Whatever bit changes on the way, never do both ends believe, and the listener never believes a
- * dialler that does not. */
+/* Whatever bit changes on the way before both have proved themselves, neither end believes. */
 static void test_any_changed_bit_is_noticed(void **state)
 {
     (void)state;
@@ -131,8 +130,7 @@ static void test_any_changed_bit_is_noticed(void **state)
         w.flip_down = bit;
         wire_run(&w);
         assert_int_not_equal(w.dialled, 0);
-        if (bit < 8 * RR_GREETING_BYTES)
-            assert_int_not_equal(w.accepted, 0);
+        assert_int_not_equal(w.accepted, 0);
         wire_done(&w);
     }
     for (long bit = 0; bit < 8 * RR_PROOF_BYTES; bit++) {
@@ -144,6 +142,30 @@ static void test_any_changed_bit_is_noticed(void **state)
         assert_int_not_equal(w.accepted, 0);
         wire_done(&w);
     }
+}
+
+/* A dialler that has been welcomed and takes another connection leaves nothing behind. */
+static void test_a_connection_that_is_not_taken_does_not_exist(void **state)
+{
+    (void)state;
+    struct wire w;
+    unsigned char welcome[RR_WELCOME_BYTES];
+
+    wire_init(&w, &rank1, 4, &rank4);
+    while (w.down < RR_GREETING_BYTES || w.up < RR_PROOF_BYTES) {
+        w.dialled = rr_hand_step(&w.dialler);
+        w.accepted = rr_hand_step(&w.listener);
+        (void)carry(w.a, w.d, &w.down, -1, 0);
+        (void)carry(w.d, w.a, &w.up, -1, 0);
+    }
+    assert_int_equal(rr_hand_step(&w.listener), RINGRED_PENDING);
+    assert_int_equal(recv(w.a, welcome, sizeof welcome, 0), sizeof welcome);
+    assert_int_equal(w.listener.state, RR_HAND_READ_TAKEN);
+    rr_hand_drop(&w.dialler);
+    assert_false(carry(w.d, w.a, &w.up, -1, 0));
+    assert_int_equal(rr_hand_step(&w.listener), -1);
+    assert_int_equal(w.listener.verdict, RR_VERDICT_LOST);
+    wire_done(&w);
 }
 
 static void expect(const struct rr_badge *dialler, int wanted, const struct rr_badge *listener,
@@ -279,6 +301,7 @@ int main(void)
         cmocka_unit_test(test_two_ends_with_one_key_prove_each_other),
         cmocka_unit_test(test_a_byte_at_a_time_is_enough),
         cmocka_unit_test(test_any_changed_bit_is_noticed),
+        cmocka_unit_test(test_a_connection_that_is_not_taken_does_not_exist),
         cmocka_unit_test(test_verdicts_say_what_differs),
         cmocka_unit_test(test_another_version_is_named_on_both_sides),
         cmocka_unit_test(test_noise_is_dropped_at_its_first_byte),

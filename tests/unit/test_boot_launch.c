@@ -424,19 +424,72 @@ static void test_ports_behind_the_last_go_on_below(void **state)
                      RINGRED_ESETTING);
 }
 
+static struct rr_net net;
+
+static int pick(const char *interface)
+{
+    rr_net_close(&net);
+    assert_int_equal(rr_settings_set(&settings, "interface", interface, "argument", &why), 0);
+    return rr_net_open(&settings, &net, &why);
+}
+
 static void test_an_unknown_interface_is_named_with_those_there_are(void **state)
 {
     (void)state;
+    static const char *const unknown[] = { "nosuch0", "lo,nosuch0", "203.0.113.7", "203.0.113.0/24", "lo,", "127.0.0.1/33" };
     struct rr_address a[RR_ADDRESSES];
 
     find_with("", NULL);
-    assert_int_equal(rr_settings_set(&settings, "interface", "lo", "argument", &why), 0);
-    assert_true(rr_interfaces(&settings, a, RR_ADDRESSES, &why) >= 1);
+    assert_int_equal(pick("lo"), 0);
+    assert_true(rr_net_addresses(&net, a, RR_ADDRESSES) >= 1);
     assert_true(a[0].loopback);
-    assert_int_equal(rr_settings_set(&settings, "interface", "lo,nosuch0", "argument", &why), 0);
-    assert_int_equal(rr_interfaces(&settings, a, RR_ADDRESSES, &why), RINGRED_ESETTING);
-    assert_non_null(strstr(why.text, "nosuch0"));
-    assert_non_null(strstr(why.text, "lo"));
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
+        assert_int_equal(pick(unknown[i]), RINGRED_ESETTING);
+        assert_non_null(strstr(why.text, "lo (127.0.0.1"));
+    }
+    assert_int_equal(pick("lo,nosuch0"), RINGRED_ESETTING);
+    assert_non_null(strstr(why.text, "\"nosuch0\""));
+}
+
+static void test_interfaces_are_picked_by_name_address_or_network(void **state)
+{
+    (void)state;
+    static const char *const ways[] = { "lo", "127.0.0.1", "127.0.0.0/8", "127.0.0.1,lo", "0.0.0.0/0", "::/0" };
+    struct rr_address a[RR_ADDRESSES];
+
+    find_with("", NULL);
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        if (pick(ways[i]) < 0 && strchr(ways[i], ':'))
+            continue; /* a machine without IPv6 */
+        int n = rr_net_addresses(&net, a, RR_ADDRESSES);
+        assert_true(net.picked && n >= 1);
+        assert_true(a[0].loopback);
+        for (int k = 0; k < n && i < 4; k++)
+            assert_true(a[k].loopback);
+        for (int k = 0; k < n && i >= 4; k++)
+            assert_int_equal(a[k].family, i == 4 ? RR_FAMILY_IP4 : RR_FAMILY_IP6);
+    }
+    assert_int_equal(pick(""), 0);
+    assert_false(net.picked);
+    rr_net_close(&net);
+}
+
+static void test_a_range_of_ports_is_two_ports(void **state)
+{
+    (void)state;
+    static const char *const wrong[] = { "x", "0-5", "20001-20000", "5-", "-5", "1-65536", "1-2-3", "20000-20100 " };
+
+    find_with("", NULL);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(rr_settings_set(&settings, "port_range", wrong[i], "argument", &why), 0);
+        assert_int_equal(rr_net_open(&settings, &net, &why), RINGRED_ESETTING);
+        assert_non_null(strstr(why.text, "port_range is \""));
+    }
+    assert_int_equal(rr_settings_set(&settings, "port_range", "20000-20100", "argument", &why), 0);
+    assert_int_equal(rr_net_open(&settings, &net, &why), 0);
+    assert_int_equal(net.least, 20000);
+    assert_int_equal(net.most, 20100);
+    rr_net_close(&net);
 }
 
 static void test_the_description_says_what_would_be_used(void **state)
@@ -473,6 +526,8 @@ int main(void)
         cmocka_unit_test(test_a_unique_id_names_its_maker_and_carries_a_key),
         cmocka_unit_test(test_ports_behind_the_last_go_on_below),
         cmocka_unit_test(test_an_unknown_interface_is_named_with_those_there_are),
+        cmocka_unit_test(test_interfaces_are_picked_by_name_address_or_network),
+        cmocka_unit_test(test_a_range_of_ports_is_two_ports),
         cmocka_unit_test(test_the_description_says_what_would_be_used),
     };
 
