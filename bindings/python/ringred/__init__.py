@@ -5,7 +5,8 @@
     with ringred.init() as comm:            # under ringred-run, torchrun, ...
         comm.allreduce(gradient, op="avg")  # in place; the same bits on every rank
 
-Arrays of float32 and float64. Contiguous ones are used where they lie; others go through a copy.
+Arrays of numpy's numbers, and of ml_dtypes' bfloat16 and float8. Contiguous ones are used where they lie; others go
+through a copy.
 """
 from ._communicator import Communicator, Work, describe, empty, init, unique_id
 from ._errors import (

@@ -12,10 +12,11 @@ import numpy
 
 from ._errors import ArgumentTypeError, InvalidArgumentError
 
-FLOAT32, FLOAT64 = 1, 2
-_types: Dict[Any, int] = {
-    numpy.dtype(numpy.float32): FLOAT32,
-    numpy.dtype(numpy.float64): FLOAT64,
+# by numpy's names; bfloat16 and float8 are those of the package ml_dtypes, which need not be there
+_types: Dict[str, int] = {
+    "float32": 1, "float64": 2, "float16": 3, "bfloat16": 4, "float8_e4m3fn": 5, "float8_e5m2": 6, "int8": 7,
+    "int16": 8, "int32": 9, "int64": 10, "uint8": 11, "uint16": 12, "uint32": 13, "uint64": 14, "bool": 15,
+    "complex64": 16, "complex128": 17,
 }
 
 
@@ -35,12 +36,10 @@ def _as_array(what: Any, name: str) -> numpy.ndarray:
 
 
 def _type_of(array: numpy.ndarray, name: str) -> int:
-    try:
-        return _types[array.dtype.newbyteorder("=")]
-    except (KeyError, TypeError):
-        raise ArgumentTypeError(
-            "%s has elements of type %s; float32 and float64 can be used" % (name, array.dtype)
-        ) from None
+    type_ = _types.get(array.dtype.name)
+    if type_ is None:
+        raise ArgumentTypeError("%s has elements of type %s, which is none of %s" % (name, array.dtype, ", ".join(_types)))
+    return type_
 
 
 def _may_meet_itself(array: numpy.ndarray) -> bool:
@@ -132,6 +131,49 @@ def _overlap(a: numpy.ndarray, b: numpy.ndarray) -> bool:
     return begin_a != begin_b and begin_a < begin_b + b.nbytes and begin_b < begin_a + a.nbytes
 
 
+def _meet(a: numpy.ndarray, b: numpy.ndarray) -> bool:
+    """Both plain: whether they share some bytes."""
+    return address(a) < address(b) + b.nbytes and address(b) < address(a) + a.nbytes
+
+
+def for_parts(array: Any, out: Any, shape: Tuple[int, ...]) -> Buffers:
+    """From an array into one of another shape, which is new where out is None. count is that of array."""
+    source = _as_array(array, "array")
+    type_ = _type_of(source, "array")
+    send = source if _is_plain(source) else _plain_copy(source)
+    if out is None:
+        recv = numpy.empty(shape, send.dtype)
+        buffers = Buffers(send, recv, type_, recv, None)
+    else:
+        target = _as_array(out, "out")
+        if _type_of(target, "out") != type_ or target.shape != shape:
+            raise InvalidArgumentError("out is %s of shape %s; %s of shape %s is needed"
+                                       % (target.dtype, target.shape, source.dtype, shape))
+        _check_output(target, "out")
+        fits = _is_plain(target) and not _meet(send, target)
+        recv = target if fits else numpy.empty(shape, send.dtype)
+        buffers = Buffers(send, recv, type_, out, None if fits else target)
+    buffers.count = send.size
+    return buffers
+
+
+def to_send(array: Any) -> Buffers:
+    """What only goes away."""
+    source = _as_array(array, "array")
+    type_ = _type_of(source, "array")
+    send = source if _is_plain(source) else _plain_copy(source)
+    return Buffers(send, send, type_, None, None)
+
+
+def to_receive(out: Any) -> Buffers:
+    """What only comes."""
+    return _in_place(out, "out", True)
+
+
+def shape_of(array: Any) -> Tuple[int, ...]:
+    return _as_array(array, "array").shape
+
+
 def for_broadcast(array: Any, is_root: bool) -> Buffers:
     return _in_place(array, "array", not is_root)
 
@@ -139,8 +181,8 @@ def for_broadcast(array: Any, is_root: bool) -> Buffers:
 def parse_shape(shape: Any, dtype: Any) -> Tuple[Tuple[int, ...], numpy.dtype]:
     whole = numpy.dtype(dtype)
     dimensions = (shape,) if isinstance(shape, (int, numpy.integer)) else tuple(shape)
-    if whole.newbyteorder("=") not in _types:
-        raise ArgumentTypeError("type %s cannot be used; float32 and float64 can" % whole)
+    if whole.name not in _types:
+        raise ArgumentTypeError("type %s is none of %s" % (whole, ", ".join(_types)))
     if any(d < 0 for d in dimensions):
         raise InvalidArgumentError("shape %s has a negative length" % (dimensions,))
     return tuple(int(d) for d in dimensions), whole.newbyteorder("=")

@@ -11,7 +11,7 @@ import os
 import threading
 import time
 import weakref
-from typing import Any, Callable, Dict, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import numpy
 
@@ -23,7 +23,8 @@ from ._library import CConfig, CUniqueId, LogFunction, lib
 
 FIRST_SLICE_NS = 1_000_000
 LAST_SLICE_NS = 50_000_000
-_operators = {"sum": 257, "avg": 258}
+_operators = {name: 257 + i for i, name in enumerate(
+    ("sum", "avg", "prod", "min", "max", "band", "bor", "bxor", "land", "lor", "lxor"))}
 
 
 def _interruptible(function: Callable[[], Any], undo: Callable[[Any], None]) -> Any:
@@ -179,15 +180,59 @@ class Communicator:
     # ---- collectives ----
 
     def allreduce(self, array: Any, out: Any = None, op: str = "sum") -> Any:
-        """The sum ("sum") or average ("avg") of the ranks' arrays, the same bits on every rank.
+        """The ranks' arrays joined element by element, the same bits on every rank.
 
-        In place, or into out. Returns the array that holds the result.
+        op: "sum", "avg", "prod", "min", "max", "band", "bor", "bxor", "land", "lor" or "lxor". In place, or into
+        out. Returns the array that holds the result.
         """
         return self._block(self._allreduce(array, out, op))
 
     def allreduce_async(self, array: Any, out: Any = None, op: str = "sum") -> Work:
         """The same, started. The arrays must not be touched until the work has ended."""
         return Work(self, self._allreduce(array, out, op))
+
+    def reduce(self, array: Any, out: Any = None, op: str = "sum", root: int = 0) -> Any:
+        """The same on rank root only, in its array or its out, which is returned there; None elsewhere."""
+        return self._block(self._reduce(array, out, op, root))
+
+    def reduce_async(self, array: Any, out: Any = None, op: str = "sum", root: int = 0) -> Work:
+        return Work(self, self._reduce(array, out, op, root))
+
+    def reduce_scatter(self, array: Any, out: Any = None, op: str = "sum") -> Any:
+        """array[r] is the part for rank r; each rank gets its own, reduced, in a new array or in out."""
+        return self._block(self._reduce_scatter(array, out, op))
+
+    def reduce_scatter_async(self, array: Any, out: Any = None, op: str = "sum") -> Work:
+        return Work(self, self._reduce_scatter(array, out, op))
+
+    def allgather(self, array: Any, out: Any = None) -> Any:
+        """result[r] is the array of rank r: a new array of shape (size, *array.shape), or out."""
+        return self._block(self._allgather(array, out))
+
+    def allgather_async(self, array: Any, out: Any = None) -> Work:
+        return Work(self, self._allgather(array, out))
+
+    def gather(self, array: Any, out: Any = None, root: int = 0) -> Any:
+        """The same on rank root only; None elsewhere."""
+        return self._block(self._gather(array, out, root))
+
+    def gather_async(self, array: Any, out: Any = None, root: int = 0) -> Work:
+        return Work(self, self._gather(array, out, root))
+
+    def scatter(self, array: Any = None, out: Any = None, root: int = 0) -> Any:
+        """Rank r gets array[r] of rank root, in out. array counts on the root only, where out may be left out
+        for a new array."""
+        return self._block(self._scatter(array, out, root))
+
+    def scatter_async(self, array: Any = None, out: Any = None, root: int = 0) -> Work:
+        return Work(self, self._scatter(array, out, root))
+
+    def alltoall(self, array: Any, out: Any = None) -> Any:
+        """result[r] is what rank r has in array[this rank]: a new array like array, or out."""
+        return self._block(self._alltoall(array, out))
+
+    def alltoall_async(self, array: Any, out: Any = None) -> Work:
+        return Work(self, self._alltoall(array, out))
 
     def broadcast(self, array: Any, root: int = 0) -> Any:
         """Every rank's array becomes the array of rank root. Returns it."""
@@ -202,6 +247,23 @@ class Communicator:
 
     def barrier_async(self) -> Work:
         return Work(self, self._start(None, lib.barrier_start))
+
+    # ---- communicators of some of the ranks ----
+
+    def split(self, color: Optional[int], key: int = 0) -> Optional["Communicator"]:
+        """A communicator of the ranks that give the same color (from 0 up), in order of key and of rank. With
+        color None this rank takes part, and gets None."""
+        part = ctypes.c_void_p()
+        mine = -1 if color is None else int(color)
+        if color is not None and mine < 0:
+            raise InvalidArgumentError("color is %r; give one from 0 up, or None" % (color,))
+        return self._part(lambda: lib.comm_split(self._live(), mine, int(key), ctypes.byref(part)), part)
+
+    def subgroup(self, ranks: Sequence[int]) -> Optional["Communicator"]:
+        """A communicator of these ranks, in this order. All ranks call it; those in no list give an empty one."""
+        listed, part = [int(r) for r in ranks], ctypes.c_void_p()
+        array = (ctypes.c_int32 * max(1, len(listed)))(*listed)
+        return self._part(lambda: lib.comm_group(self._live(), array, len(listed), ctypes.byref(part)), part)
 
     # ---- its end ----
 
@@ -242,9 +304,7 @@ class Communicator:
             raise self._failure(status)
 
     def _allreduce(self, array: Any, out: Any, op: str) -> _Request:
-        operator = _operators.get(op)
-        if operator is None:
-            raise InvalidArgumentError('op is %r; there are "sum" and "avg"' % (op,))
+        operator = self._operator(op)
         self._live()
         buffers = _arrays.for_allreduce(array, out)
         return self._start(
@@ -252,9 +312,81 @@ class Communicator:
             buffers.count, buffers.type, operator,
         )
 
-    def _broadcast(self, array: Any, root: int) -> _Request:
+    @staticmethod
+    def _operator(op: str) -> int:
+        operator = _operators.get(op)
+        if operator is None:
+            raise InvalidArgumentError("op is %r; there are %s" % (op, ", ".join(_operators)))
+        return operator
+
+    def _root(self, root: Any) -> int:
         if not isinstance(root, (int, numpy.integer)) or not 0 <= root < self._size:
             raise InvalidArgumentError("root is %r; ranks are 0 to %d" % (root, self._size - 1))
+        return int(root)
+
+    def _part(self, call: Callable[[], int], part: ctypes.c_void_p) -> Optional["Communicator"]:
+        status = _interruptible(lambda: (call(), part.value or 0),
+                                lambda made: lib.comm_destroy(made[1]) if made[0] >= 0 and made[1] else None)[0]
+        self._check(status)
+        return Communicator(part.value, self._state.log, self._timeout) if part.value else None
+
+    def _reduce(self, array: Any, out: Any, op: str, root: Any) -> _Request:
+        operator, root = self._operator(op), self._root(root)
+        self._live()
+        mine = root == self._rank
+        b = _arrays.for_allreduce(array, out) if mine else _arrays.to_send(array)
+        recv = _arrays.address(b.recv) if mine else None
+        return self._start(b, lib.reduce_start, _arrays.address(b.send), recv, b.count, b.type, operator, root)
+
+    def _parts_of(self, array: Any) -> Tuple[int, ...]:
+        """The shape of one part of an array that has one for each rank."""
+        shape = _arrays.shape_of(array)
+        if not shape or shape[0] != self._size:
+            raise InvalidArgumentError("array has shape %s; its first length must be the number of ranks, %d"
+                                       % (shape, self._size))
+        return shape[1:]
+
+    def _reduce_scatter(self, array: Any, out: Any, op: str) -> _Request:
+        operator = self._operator(op)
+        self._live()
+        b = _arrays.for_parts(array, out, self._parts_of(array))
+        return self._start(b, lib.reduce_scatter_start, _arrays.address(b.send), _arrays.address(b.recv),
+                           b.count // self._size, b.type, operator)
+
+    def _allgather(self, array: Any, out: Any) -> _Request:
+        self._live()
+        b = _arrays.for_parts(array, out, (self._size, *_arrays.shape_of(array)))
+        return self._start(b, lib.allgather_start, _arrays.address(b.send), _arrays.address(b.recv), b.count, b.type)
+
+    def _gather(self, array: Any, out: Any, root: Any) -> _Request:
+        root = self._root(root)
+        self._live()
+        mine = root == self._rank
+        b = (_arrays.for_parts(array, out, (self._size, *_arrays.shape_of(array))) if mine
+             else _arrays.to_send(array))
+        recv = _arrays.address(b.recv) if mine else None
+        return self._start(b, lib.gather_start, _arrays.address(b.send), recv, b.count, b.type, root)
+
+    def _scatter(self, array: Any, out: Any, root: Any) -> _Request:
+        root = self._root(root)
+        self._live()
+        mine = root == self._rank
+        if (array if mine else out) is None:
+            raise InvalidArgumentError("rank %d of a scatter from rank %d needs %s" % (self._rank, root,
+                                                                                   "array" if mine else "out"))
+        b = _arrays.for_parts(array, out, self._parts_of(array)) if mine else _arrays.to_receive(out)
+        send = _arrays.address(b.send) if mine else None
+        count = b.count // self._size if mine else b.count
+        return self._start(b, lib.scatter_start, send, _arrays.address(b.recv), count, b.type, root)
+
+    def _alltoall(self, array: Any, out: Any) -> _Request:
+        self._live()
+        b = _arrays.for_parts(array, out, (self._size, *self._parts_of(array)))
+        return self._start(b, lib.alltoall_start, _arrays.address(b.send), _arrays.address(b.recv),
+                           b.count // self._size, b.type)
+
+    def _broadcast(self, array: Any, root: int) -> _Request:
+        root = self._root(root)
         self._live()
         buffers = _arrays.for_broadcast(array, root == self._rank)
         at = _arrays.address(buffers.recv)

@@ -175,10 +175,10 @@ def refusals(comm):
     raises(ValueError, comm.allreduce, fine, np.zeros(4, "float32"))
     raises(ValueError, comm.allreduce, fine, np.zeros(3, "float64"))
     raises(ValueError, comm.allreduce, fine, frozen)
-    raises(ValueError, comm.allreduce, fine, op="max")
+    raises(ValueError, comm.allreduce, fine, op="mean")
     raises(ValueError, comm.broadcast, fine, root=comm.size)
-    for wrong in ([1.0], "text", None, 3.0, np.ma.zeros(3, "float32"), np.zeros(3, "int32"),
-                  np.zeros(3, "complex64"), np.array([None])):
+    for wrong in ([1.0], "text", None, 3.0, np.ma.zeros(3, "float32"), np.zeros(3, "longdouble"),
+                  np.zeros(3, "datetime64[s]"), np.array([None])):
         raises(TypeError, comm.allreduce, wrong)
     assert comm.allreduce(fine) is fine  # nothing has changed
 
@@ -222,6 +222,92 @@ def late_peer(comm, go):
         assert go.wait(PATIENCE_S)
         comm.allreduce(mine)
     same(mine, total(comm.size, (1000,)))
+
+
+def all_types(comm):
+    """Every type that numpy has a name for, and each operator that takes it."""
+    n = comm.size
+    for dtype in ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
+                  "uint64", "complex64", "complex128"):
+        mine = (np.arange(40) % 3 + 1 + comm.rank % 2).astype(dtype)
+        all_ = [(np.arange(40) % 3 + 1 + r % 2).astype(dtype) for r in range(n)]
+        same(comm.allreduce(mine.copy()), sum(all_))
+        same(comm.allreduce(mine.copy(), op="prod"), np.prod(all_, axis=0, dtype=dtype))
+        if not dtype.startswith("complex"):
+            same(comm.allreduce(mine.copy(), op="min"), np.min(all_, axis=0))
+            same(comm.allreduce(mine.copy(), op="max"), np.max(all_, axis=0))
+        if "int" in dtype:
+            same(comm.allreduce(mine.copy(), op="band"), np.bitwise_and.reduce(all_))
+            same(comm.allreduce(mine.copy(), op="bor"), np.bitwise_or.reduce(all_))
+            same(comm.allreduce(mine.copy(), op="bxor"), np.bitwise_xor.reduce(all_))
+    mine = np.arange(9) % (comm.rank + 2) == 0
+    all_ = [np.arange(9) % (r + 2) == 0 for r in range(n)]
+    same(comm.allreduce(mine.copy(), op="land"), np.logical_and.reduce(all_))
+    same(comm.allreduce(mine.copy(), op="lor"), np.logical_or.reduce(all_))
+    same(comm.allreduce(mine.copy(), op="lxor"), np.logical_xor.reduce(all_))
+    raises(ringred.ArgumentTypeError, comm.allreduce, np.array(["a"]))
+    raises(ringred.InvalidArgumentError, comm.allreduce, np.ones(3), op="mean")
+
+
+def moved(comm):
+    """The collectives that move parts, into new arrays, into outs, and between strange layouts."""
+    n, me = comm.size, comm.rank
+    for shape in ((), (0,), (3,), (2, 5)):
+        every = [numbers(r, shape) for r in range(n)]
+        whole = np.stack(every)
+        parts = np.stack([whole * (r + 1) for r in range(n)])  # parts[r][q]: what r has for q
+        same(comm.allgather(every[me]), whole)
+        out = np.full((n, *shape), -1, "float32")
+        assert comm.allgather(every[me], out) is out
+        same(out, whole)
+        for root in range(n):
+            got = comm.gather(every[me], root=root)
+            same(got, whole) if me == root else same(got is None, True)
+            got = comm.reduce(every[me].copy(), root=root)
+            same(got, sum(every)) if me == root else same(got is None, True)
+            part = np.full(shape, -1, "float32")
+            comm.scatter(whole if me == root else None, part, root=root)
+            same(part, every[me])
+            if me == root:
+                same(comm.scatter(whole, root=root), every[me])
+            else:
+                comm.scatter(out=part, root=root)
+        same(comm.alltoall(parts[me]), np.stack([parts[r][me] for r in range(n)]))
+        same(comm.reduce_scatter(parts[me]), sum(parts[r][me] for r in range(n)))
+    turned = np.asfortranarray(np.stack([numbers(me, (4, 6)) + r for r in range(n)]))
+    out = np.full((n, 4, 12), -1, "float32")[:, :, ::2]
+    assert comm.alltoall(turned, out) is out
+    same(out, np.stack([numbers(r, (4, 6)) + me for r in range(n)]))
+    big = np.zeros((n, 7), "float32")
+    big[me] = me + 1
+    same(comm.allgather(big[me], big), np.repeat(np.arange(1, n + 1, dtype="float32"), 7).reshape(n, 7))
+    raises(ringred.InvalidArgumentError, comm.allgather, np.ones(3), np.ones((n, 4)))
+    raises(ringred.InvalidArgumentError, comm.alltoall, np.ones(n + 1))
+    raises(ringred.InvalidArgumentError, comm.reduce_scatter, np.ones(()))
+    raises(ringred.InvalidArgumentError, comm.gather, np.ones(3), root=n)
+    works = [comm.allgather_async(np.full(5, me + i, "int32")) for i in range(8)]
+    for i, work in enumerate(works):
+        same(work.wait(), np.repeat(np.arange(n) + i, 5).reshape(n, 5))
+
+
+def parts_of_ranks(comm):
+    """Communicators of some ranks, which outlive the one that they were made from."""
+    half = comm.split(comm.rank % 2, key=-comm.rank)
+    mates = [r for r in range(comm.size) if r % 2 == comm.rank % 2][::-1]
+    assert half.size == len(mates) and mates[half.rank] == comm.rank
+    same(half.allreduce(np.array([comm.rank])), [sum(mates)])
+    assert comm.split(None if comm.rank == 0 else 3) is None or comm.rank > 0
+    ends = comm.subgroup([comm.size - 1, 0] if comm.rank in (0, comm.size - 1) else [])
+    assert (ends is None) == (comm.rank not in (0, comm.size - 1))
+    if ends is not None:
+        same(ends.allgather(np.array([comm.rank], "int64")), [[comm.size - 1], [0]])
+    raises(ringred.InvalidArgumentError, comm.split, -2)
+    comm.barrier()
+    comm.destroy()
+    same(half.allreduce(np.array([1.0])), [len(mates)])
+    half.destroy()
+    if ends is not None:
+        ends.destroy()
 
 
 def dropped_array(comm, go):
@@ -409,6 +495,16 @@ class Collectives(unittest.TestCase):
 
     def test_sums_over_tcp(self):
         run_ranks(2, sums, transport="tcp")
+
+    def test_every_type_and_operator(self):
+        run_ranks(3, all_types)
+
+    def test_parts_are_moved(self):
+        for settings in ({}, {"transport": "tcp"}):
+            run_ranks(3, moved, **settings)
+
+    def test_communicators_of_some_ranks(self):
+        run_ranks(4, parts_of_ranks)
 
     def test_strange_layouts_give_right_answers(self):
         run_ranks(2, layouts)
