@@ -105,7 +105,10 @@ _functions: Dict[str, Any] = {
 def _open() -> ctypes.CDLL:
     """RINGRED_LIBRARY, else the copy in this package, else what the system's loader finds."""
     asked = os.environ.get("RINGRED_LIBRARY")
-    bundled = os.path.join(os.path.dirname(os.path.abspath(__file__)), SONAME)
+    package = os.path.dirname(os.path.abspath(__file__))
+    bundled = os.path.join(os.path.dirname(package), ".ringred.mesonpy.libs", SONAME)  # where a wheel has it
+    if not os.path.exists(bundled):
+        bundled = os.path.join(package, SONAME)
     if asked:
         path, where = asked, "named by RINGRED_LIBRARY"
     elif os.path.exists(bundled):
@@ -126,6 +129,7 @@ class _Library:
 
     def __init__(self) -> None:
         library = _open()
+        self.path = str(library._name)
         for name, (result, arguments) in _functions.items():
             try:
                 function = getattr(library, "ringred_" + name)

