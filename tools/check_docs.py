@@ -36,11 +36,10 @@ def main():
         print("  python3 tools/check_docs.py %s %s --write" % (info, source))
         return 1
     here = re.search(r'RINGRED_VERSION "(.*)"', open(source + "/include/ringred/version.h").read()).group(1)
-    python = re.search(r'^version = "(.*)"', open(source + "/pyproject.toml").read(), re.M).group(1)
-    if here != python or "## " + here not in open(source + "/CHANGELOG.md").read():
-        print("version.h says %s; pyproject.toml says %s; CHANGELOG.md must have it too" % (here, python))
+    if "## " + here not in open(source + "/CHANGELOG.md").read():
+        print("version.h says %s, which CHANGELOG.md does not have" % here)
         return 1
-    print("docs/USER.md has the library's settings; the version is %s everywhere" % here)
+    print("docs/USER.md has the library's settings, CHANGELOG.md version %s" % here)
     return 0
 
 
