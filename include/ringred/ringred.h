@@ -136,6 +136,7 @@ typedef struct ringred_config {
     void *log_context;
     ringred_choose_fn choose;    /* NULL: the library chooses */
     void *choose_context;
+
     /* Asked at least every 50 ms while a call that sets up or tears down waits for other ranks (create, split, group,
      * op_create, destroy; not while a launcher passes on where rank 0 is): not 0 ends it with EINTERRUPTED. NULL: none. It
      * must not call this library. */
@@ -153,7 +154,7 @@ RINGRED_API void ringred_config_init(ringred_config *config, size_t size);
 /* Makes the communicator of all ranks of the job. Blocks until all have arrived or the time is over
  * (looking up a host name may take the resolver's own time, and the caller's allgather or store theirs). config NULL: everything from the
  * environment. why may be NULL. EINVAL, ESETTING, EUNSUPPORTED, ENOMEM, ELIMIT, ESYSTEM, ECONFIG,
- * ETIMEOUT, EPEER, EWIRE, EAUTH, EVERSION, EINTERNAL. */
+ * ETIMEOUT, EPEER, EWIRE, EAUTH, EVERSION, EINTERRUPTED, EINTERNAL. */
 RINGRED_API int32_t ringred_comm_create(const ringred_config *config, ringred_comm **comm, ringred_error *why);
 
 /* ---- communicators made from others ----
@@ -163,7 +164,8 @@ RINGRED_API int32_t ringred_comm_create(const ringred_config *config, ringred_co
  * ranks as the job does, and ringred_comm_error gives them as the communicator does. They may be destroyed in any
  * order; the links go with the last.
  * Both calls are collective over comm and block; on a rank that belongs to no new communicator *part is NULL.
- * EINVAL, ENOMEM, ELIMIT (nothing is changed, on all ranks of the new communicator), and as collectives. */
+ * EINVAL, ENOMEM, ELIMIT (nothing is changed, on all ranks of the new communicator), EINTERRUPTED (the job's
+ * communicators are broken), and as collectives. */
 
 /* One for each color; ranks in order of key, and of their rank in comm where keys are equal. */
 #define RINGRED_NO_COLOR (-1)
@@ -174,7 +176,8 @@ RINGRED_API int32_t ringred_comm_split(ringred_comm *comm, int32_t color, int32_
 RINGRED_API int32_t ringred_comm_group(ringred_comm *comm, const int32_t *ranks, int32_t count, ringred_comm **part);
 
 /* Says goodbye to the peers and frees everything. Works in any state, in any order across ranks, and
- * on NULL; comm is gone whatever the status. EPEER and the like tell of an operation that had failed. */
+ * on NULL; comm is gone whatever the status. Callbacks (ringred_start) that are still owed come first, with
+ * EABORTED. EPEER and the like tell of an operation that had failed; EINTERRUPTED: not all was delivered. */
 RINGRED_API int32_t ringred_comm_destroy(ringred_comm *comm);
 
 /* Breaks the communicator here and at every peer. Any thread may call it, at any time. */
