@@ -8,7 +8,7 @@
 Arrays of numpy's numbers, and of ml_dtypes' bfloat16 and float8. Contiguous ones are used where they lie; others go
 through a copy.
 """
-from ._communicator import Communicator, Work, describe, empty, init, unique_id
+from ._communicator import ANY_SOURCE, Communicator, Message, Work, describe, empty, init, unique_id
 from ._errors import (
     AbortedError, ArgumentTypeError, AuthenticationError, BusyError, ConfigError, Error, ForkedError,
     InternalError, InvalidArgumentError, LimitError, MismatchError, OutOfMemoryError, PeerLostError,
@@ -19,9 +19,9 @@ from ._library import lib as _lib
 __version__ = _lib.version().decode()
 
 __all__ = [
-    "AbortedError", "ArgumentTypeError", "AuthenticationError", "BusyError", "Communicator",
+    "ANY_SOURCE", "AbortedError", "ArgumentTypeError", "AuthenticationError", "BusyError", "Communicator",
     "ConfigError", "Error", "ForkedError", "InternalError", "InvalidArgumentError", "LimitError",
-    "MismatchError", "OutOfMemoryError", "PeerLostError", "SettingError", "SystemCallError",
+    "Message", "MismatchError", "OutOfMemoryError", "PeerLostError", "SettingError", "SystemCallError",
     "TimeoutError", "UnsupportedError", "VersionError", "WireError", "Work", "describe", "empty",
     "init", "unique_id",
 ]

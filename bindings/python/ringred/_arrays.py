@@ -170,6 +170,21 @@ def to_receive(out: Any) -> Buffers:
     return _in_place(out, "out", True)
 
 
+class Incoming(Buffers):
+    """A message under way to this rank; what came is written into `came` when it has ended."""
+
+    __slots__ = ("message", "came")
+
+    def __init__(self, target: Any, message: Any, came: Any):
+        plain = _in_place(target, "array", True)
+        super().__init__(plain.send, plain.recv, plain.type, came, plain._target)
+        self.message, self.came = message, came
+
+    def finish(self) -> None:
+        super().finish()
+        self.came.source, self.came.tag, self.came.count = self.message.source, self.message.tag, self.message.count
+
+
 def shape_of(array: Any) -> Tuple[int, ...]:
     return _as_array(array, "array").shape
 

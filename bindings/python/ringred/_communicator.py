@@ -8,6 +8,7 @@ enough for most calls to need no second.
 import ctypes
 import json
 import os
+import pickle
 import threading
 import time
 import weakref
@@ -19,10 +20,11 @@ from . import _arrays
 from ._errors import (
     OK, PENDING, AbortedError, InvalidArgumentError, SettingError, TimeoutError, from_status, new_c_error,
 )
-from ._library import CConfig, CUniqueId, LogFunction, lib
+from ._library import CConfig, CMessage, CUniqueId, LogFunction, lib
 
 FIRST_SLICE_NS = 1_000_000
 LAST_SLICE_NS = 50_000_000
+ANY_SOURCE = -1
 _operators = {name: 257 + i for i, name in enumerate(
     ("sum", "avg", "prod", "min", "max", "band", "bor", "bxor", "land", "lor", "lxor"))}
 
@@ -129,6 +131,18 @@ class Work:
         if not comm._wait(request, timeout):
             raise TimeoutError("the operation did not end within %g s; it goes on" % (timeout or 0))
         return self._result
+
+
+class Message:
+    """What a receive got: from whom, with which tag, and how many elements of the array it filled."""
+
+    __slots__ = ("source", "tag", "count")
+
+    def __init__(self) -> None:
+        self.source, self.tag, self.count = ANY_SOURCE, -1, 0
+
+    def __repr__(self) -> str:
+        return "<ringred.Message of %d elements from rank %d, tag %d>" % (self.count, self.source, self.tag)
 
 
 class Communicator:
@@ -247,6 +261,48 @@ class Communicator:
 
     def barrier_async(self) -> Work:
         return Work(self, self._start(None, lib.barrier_start))
+
+    # ---- parts of unequal length, messages, objects ----
+
+    def allgatherv(self, array: Any, counts: Sequence[int], out: Any = None) -> Any:
+        """The arrays of all ranks, one behind the other: rank r's has counts[r] elements, which all ranks give alike.
+        A new array of one dimension, or out."""
+        return self._block(self._allgatherv(array, counts, out))
+
+    def allgatherv_async(self, array: Any, counts: Sequence[int], out: Any = None) -> Work:
+        return Work(self, self._allgatherv(array, counts, out))
+
+    def send(self, array: Any, dest: int, tag: int = 0) -> None:
+        """An array to one rank. Returns when the array may be changed."""
+        self._block(self._send(array, dest, tag))
+
+    def send_async(self, array: Any, dest: int, tag: int = 0) -> Work:
+        return Work(self, self._send(array, dest, tag))
+
+    def recv(self, array: Any, source: int = ANY_SOURCE, tag: int = 0) -> Message:
+        """The next message with that tag, from one rank or from any, into the front of array."""
+        return self._block(self._recv(array, source, tag))
+
+    def recv_async(self, array: Any, source: int = ANY_SOURCE, tag: int = 0) -> Work:
+        return Work(self, self._recv(array, source, tag))
+
+    def broadcast_object(self, value: Any = None, root: int = 0) -> Any:
+        """The object of rank root, on every rank, by pickle: only among ranks that trust each other."""
+        root = self._root(root)
+        mine = numpy.frombuffer(pickle.dumps(value), "uint8").copy() if root == self._rank else None
+        length = numpy.array([len(mine) if mine is not None else 0], "int64")
+        self.broadcast(length, root)
+        data = mine if mine is not None else numpy.empty(int(length[0]), "uint8")
+        self.broadcast(data, root)
+        return value if root == self._rank else pickle.loads(data.tobytes())
+
+    def allgather_object(self, value: Any) -> List[Any]:
+        """The objects of all ranks, in their order, by pickle: only among ranks that trust each other."""
+        mine = numpy.frombuffer(pickle.dumps(value), "uint8").copy()
+        lengths = [int(n) for n in self.allgather(numpy.array([len(mine)], "int64"))[:, 0]]
+        data = self.allgatherv(mine, lengths)
+        ends = numpy.cumsum(lengths)
+        return [pickle.loads(data[end - n:end].tobytes()) for end, n in zip(ends, lengths)]
 
     # ---- communicators of some of the ranks ----
 
@@ -384,6 +440,32 @@ class Communicator:
         b = _arrays.for_parts(array, out, (self._size, *self._parts_of(array)))
         return self._start(b, lib.alltoall_start, _arrays.address(b.send), _arrays.address(b.recv),
                            b.count // self._size, b.type)
+
+    def _allgatherv(self, array: Any, counts: Sequence[int], out: Any) -> _Request:
+        self._live()
+        listed = [int(n) for n in counts]
+        if len(listed) != self._size or min(listed) < 0:
+            raise InvalidArgumentError("counts is %r; %d numbers from 0 up are needed" % (counts, self._size))
+        b = _arrays.for_parts(array, out, (sum(listed),))
+        if b.count != listed[self._rank]:
+            raise InvalidArgumentError("array has %d elements; counts says %d of rank %d"
+                                       % (b.count, listed[self._rank], self._rank))
+        sizes = (ctypes.c_size_t * self._size)(*listed)
+        return self._start(b, lib.allgatherv_start, _arrays.address(b.send), b.count, _arrays.address(b.recv), sizes,
+                           None, b.type)
+
+    def _send(self, array: Any, dest: int, tag: int) -> _Request:
+        self._live()
+        b = _arrays.to_send(array)
+        return self._start(b, lib.send_start, _arrays.address(b.send), b.count, b.type, int(dest), int(tag))
+
+    def _recv(self, array: Any, source: int, tag: int) -> _Request:
+        self._live()
+        message = CMessage()
+        lib.message_init(ctypes.byref(message), ctypes.sizeof(message))
+        b = _arrays.Incoming(array, message, Message())
+        return self._start(b, lib.recv_start, _arrays.address(b.recv), b.count, b.type, int(source), int(tag),
+                           ctypes.byref(message))
 
     def _broadcast(self, array: Any, root: int) -> _Request:
         root = self._root(root)

@@ -30,6 +30,18 @@ class CUniqueId(ctypes.Structure):
     _fields_ = [("bytes", ctypes.c_ubyte * 256)]
 
 
+class CMessage(ctypes.Structure):
+    """ringred_message"""
+
+    _fields_ = [
+        ("struct_size", ctypes.c_uint32),
+        ("source", ctypes.c_int32),
+        ("tag", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+        ("count", ctypes.c_size_t),
+    ]
+
+
 LogFunction = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_char_p)
 
 
@@ -84,6 +96,10 @@ _functions: Dict[str, Any] = {
     "alloc": (_status, [_pointer, _count, _out]),
     "free": (_status, [_pointer]),
     "allreduce_start": (_status, [_pointer, _pointer, _pointer, _count, _status, _status, _out]),
+    "message_init": (None, [ctypes.POINTER(CMessage), ctypes.c_size_t]),
+    "send_start": (_status, [_pointer, _pointer, _count, _status, _status, _status, _out]),
+    "recv_start": (_status, [_pointer, _pointer, _count, _status, _status, _status, ctypes.POINTER(CMessage), _out]),
+    "allgatherv_start": (_status, [_pointer, _pointer, _count, _pointer, _pointer, _pointer, _status, _out]),
     "comm_split": (_status, [_pointer, _status, _status, _out]),
     "comm_group": (_status, [_pointer, _pointer, _status, _out]),
     "reduce_start": (_status, [_pointer, _pointer, _pointer, _count, _status, _status, _status, _out]),

@@ -290,6 +290,38 @@ def moved(comm):
         same(work.wait(), np.repeat(np.arange(n) + i, 5).reshape(n, 5))
 
 
+def messages(comm):
+    """From rank to rank, in the order of their starts; from any rank; too long; objects; unequal parts."""
+    n, me = comm.size, comm.rank
+    right, left = (me + 1) % n, (me - 1) % n
+    for count in (0, 3, 100000):
+        work = comm.send_async(numbers(me, (count,)), right, tag=count)
+        got = np.full(count + 2, -1, "float32")
+        came = comm.recv(got, left, tag=count)
+        work.wait()
+        assert (came.source, came.tag, came.count) == (left, count, count)
+        same(got[:count], numbers(left, (count,)))
+        same(got[count:], [-1, -1])
+    if me == 0:
+        from_whom = [comm.recv(np.zeros(1, "int64"), tag=9).source for _ in range(n - 1)]
+        assert sorted(from_whom) == list(range(1, n))
+    else:
+        comm.send(np.array([me]), 0, tag=9)
+    strided = np.full((4, 6), -1, "int32")[:, ::3]
+    work = comm.recv_async(strided, left)
+    comm.send(np.arange(8, dtype="int32"), right)
+    assert work.wait().count == 8
+    same(strided, np.arange(8).reshape(4, 2))
+    counts = [3 * r for r in range(n)]
+    same(comm.allgatherv(np.full(3 * me, me), counts), np.concatenate([np.full(3 * r, r) for r in range(n)]))
+    raises(ringred.InvalidArgumentError, comm.allgatherv, np.zeros(3 * me + 1), counts)
+    value = {"rank": me, "array": np.arange(me)}
+    assert [v["rank"] for v in comm.allgather_object(value)] == list(range(n))
+    got = comm.broadcast_object(value if me == n - 1 else None, root=n - 1)
+    assert got["rank"] == n - 1
+    same(got["array"], np.arange(n - 1))
+
+
 def parts_of_ranks(comm):
     """Communicators of some ranks, which outlive the one that they were made from."""
     half = comm.split(comm.rank % 2, key=-comm.rank)
@@ -502,6 +534,10 @@ class Collectives(unittest.TestCase):
     def test_parts_are_moved(self):
         for settings in ({}, {"transport": "tcp"}):
             run_ranks(3, moved, **settings)
+
+    def test_messages_and_objects(self):
+        for settings in ({}, {"transport": "tcp"}):
+            run_ranks(3, messages, **settings)
 
     def test_communicators_of_some_ranks(self):
         run_ranks(4, parts_of_ranks)
