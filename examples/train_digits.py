@@ -83,7 +83,7 @@ def train(comm, options, pictures, labels):
     weights, shapes = new_network()
     comm.broadcast(weights, root=0)
     parts = parts_of(weights, shapes)
-    gradient = ringred.empty(comm, weights.shape, np.float32)
+    gradient = comm.empty(weights.shape, np.float32)
     pieces = parts_of(gradient, shapes)
     speed = np.zeros_like(weights)
     batch = options.batch // comm.size

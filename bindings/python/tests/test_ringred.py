@@ -1,100 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Does the Python package do what it promises, between real processes on this machine?
 
-    python3 -m unittest discover bindings/python/tests        (RINGRED_LIBRARY, PYTHONPATH set)
+    python3 bindings/python/tests/test_ringred.py        (RINGRED_LIBRARY, PYTHONPATH set)
 """
 import array
 import gc
-import multiprocessing
 import os
-import signal
 import subprocess
 import sys
 import threading
 import time
-import traceback
 import unittest
 import weakref
 
 import numpy as np
 
 import ringred
-
-PATIENCE_S = 60  # a rank that has not ended by then hangs
-fork = multiprocessing.get_context("fork")
-
-
-class Interrupted(Exception):
-    pass
-
-
-def raise_after(seconds):
-    """Has a signal handler of Python raise Interrupted, as Ctrl-C does with KeyboardInterrupt."""
-    def handler(number, frame):
-        raise Interrupted
-
-    signal.signal(signal.SIGALRM, handler)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-
-
-def rank_main(rank, size, ids, report, body, arguments, broken, settings):
-    try:
-        if rank == 0:
-            job = ringred.unique_id()
-            for pipe in ids[1:]:
-                pipe[1].send_bytes(job)
-        else:
-            job = ids[rank][0].recv_bytes()
-        comm = ringred.init(rank=rank, size=size, id=job, **settings)
-        value = body(comm, *arguments)
-        if broken:
-            try:
-                comm.destroy()
-            except ringred.Error:
-                pass                                # it tells again what had failed
-        comm.destroy()
-        report.send((True, value))
-    except BaseException:
-        report.send((False, traceback.format_exc()))
-    finally:
-        report.close()
-        os._exit(0)
-
-
-def run_ranks(size, body, *arguments, silent=(), broken=False, **settings):
-    """body(comm, *arguments) in each of `size` new processes; what they returned. A failed assertion
-    in any rank fails here. Ranks in `silent` may end without a word; broken: the communicator ends so."""
-    ids = [fork.Pipe(False) for _ in range(size)]
-    reports = [fork.Pipe(False) for _ in range(size)]
-    processes = [
-        fork.Process(target=rank_main, args=(r, size, ids, reports[r][1], body, arguments, broken, settings))
-        for r in range(size)
-    ]
-    for process in processes:
-        process.start()
-    for pipe in reports:
-        pipe[1].close()
-    values, trouble = [], []
-    for r in range(size):
-        try:
-            if not reports[r][0].poll(PATIENCE_S):
-                raise AssertionError("rank %d hangs" % r)
-            fine, value = reports[r][0].recv()
-        except EOFError:
-            fine, value = r in silent, "ended without a word"
-        except AssertionError as failure:
-            fine, value = False, str(failure)
-        values.append(value)
-        if not fine:
-            trouble.append("rank %d: %s" % (r, value))
-    for process in processes:
-        if trouble:
-            process.kill()
-        process.join()
-    if trouble:
-        raise AssertionError("\n".join(trouble))
-    return values
-
+from ranks import PATIENCE_S, Interrupted, fork, raise_after, raises, run_ranks
 
 same = np.testing.assert_array_equal
 
@@ -106,14 +28,6 @@ def numbers(rank, shape=(), dtype="float32"):
 
 def total(size, shape=(), dtype="float32"):
     return sum(numbers(r, shape, dtype) for r in range(size))
-
-
-def raises(kind, call, *arguments, **named):
-    try:
-        call(*arguments, **named)
-    except kind as failure:
-        return failure
-    raise AssertionError("%s was not raised" % kind.__name__)
 
 
 # ---- bodies: what each rank does ----
@@ -407,7 +321,7 @@ def different_roots(comm):
 
 def refused_memory(comm, go):
     """A refusal is remembered by the library, but ends nothing."""
-    raises(MemoryError, ringred.empty, comm, 1 << 58)
+    raises(MemoryError, comm.empty, 1 << 58)
     mine = numbers(comm.rank, (1000,))
     if comm.rank == 0:
         work = comm.allreduce_async(mine)
@@ -457,13 +371,13 @@ def timed_call(comm, go):
 
 
 def shared_memory(comm):
-    big = ringred.empty(comm, (300, 400), "float64")
+    big = comm.empty((300, 400), "float64")
     assert big.shape == (300, 400) and not big.any()
     big[...] = numbers(comm.rank, (300, 400), "float64")
     view = big[::2]
     comm.allreduce(big)
     same(big, total(comm.size, (300, 400), "float64"))
-    none = ringred.empty(comm, 0)
+    none = comm.empty(0)
     assert none.size == 0
     comm.destroy()
     del big, none
@@ -474,8 +388,8 @@ def shared_memory(comm):
 def forked_child(comm):
     """What a child drops, destroys or leaves behind at its exit is still the parent's."""
     freed = []
-    ringred._communicator.lib.free = freed.append   # there is nothing to free before this ends
-    mine = ringred.empty(comm, 5000)
+    ringred._memory.lib.free = freed.append   # there is nothing to free before this ends
+    mine = comm.empty(5000)
     mine[...] = numbers(comm.rank, (5000,))
     work = comm.barrier_async()
     for explicit in (False, True):
@@ -634,7 +548,7 @@ class Processes(unittest.TestCase):
     def test_exit_without_destroy_keeps_the_exit_code(self):
         done = self.script("import ringred, sys, numpy\n"
                            "comm = ringred.init(rank=0, size=1)\n"
-                           "x = ringred.empty(comm, 4)\n"
+                           "x = comm.empty(4)\n"
                            "work = comm.allreduce_async(x)\n"
                            "sys.exit(7)\n")
         self.assertEqual((done.returncode, done.stderr), (7, ""))
