@@ -102,6 +102,7 @@ void rr_family_disown(struct rr_family *f)
     do {
         if (RR_UNLIKELY(atomic_load(&f->state) != RR_COMM_READY)) {
             rr_family_tell(f);
+            rr_teams_abort(f);
             rr_requests_give_up(f, rr_family_status(f));
         }
         release(f);
@@ -126,7 +127,7 @@ static int begin(ringred_comm *c, struct ringred_request *q, ringred_error *why)
     struct rr_run *r = &q->run;
 
     c->active = true;
-    c->probe_ns = 0;
+    c->probe_ns = c->gone_ns = 0;
     rr_trace_begin(&c->engine);
     if (RR_UNLIKELY(q->listed))
         rr_list_begin(q);
