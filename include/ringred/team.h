@@ -14,8 +14,8 @@
  * floats and complex numbers are handed over under numerics=fast, or if the team declares RINGRED_ORDER_TREE: then they
  * come out as docs/NUMBERS.md says, too. ringred_comm_describe tells which of the two a sum gets.
  *
- * Failures. What start or test answers below zero breaks the communicators of the job with that sentence. When they break
- * otherwise (a rank has died, a time limit is over, somebody aborts) the library calls abort. A rank that is gone while
+ * Failures. What start or test answers below zero breaks the communicators of the job with that sentence; with EPEER and no
+ * rank the library first looks for a moment which rank is gone. When they break otherwise (a rank has died, a time limit is over, somebody aborts) the library calls abort. A rank that is gone while
  * the team is at work may have done its part: if the team has not ended a second later, the library breaks with that.
  *
  * Threads. Functions of one team are called by one thread at a time, which need not be the same one each time; teams of
@@ -74,7 +74,8 @@ typedef struct ringred_team {
     /* ---- calls ---- */
 
     int32_t (*start)(void *self, const ringred_team_call *call, ringred_error *why);
-    /* 0: all that was started has ended, and recv is written; PENDING; or what has failed. It is called often. */
+    /* 0: all that was started has ended here: recv is written, and the other ranks end without any more of this one.
+     * PENDING. Or what has failed. It is called often. */
     int32_t (*test)(void *self, ringred_error *why);
     /* A descriptor that becomes readable, each time anew, when test may have news. The library sleeps on it
      * (edge-triggered) and never reads it. NULL, or below 0: there is none, and test is called about every millisecond. */

@@ -204,7 +204,7 @@ static int tell_choice(struct explanation *e, ringred_error *why)
         rr_text_add(e->text, ",\"line\":%d", e->chosen.line);
     if (e->chosen.rule == RR_BY_TEAM)
         rr_text_add(e->text, ",\"team\":\"%s\"", e->paper->family.team->name);
-    if (rr_is_reduction(e->q.what))
+    if (e->chosen.rule == RR_BY_TEAM && rr_is_reduction(e->q.what))
         rr_text_add(e->text, ",\"tree\":\"%s\"", rr_choose_tree(&e->paper->comm, &e->call));
     rr_text_add(e->text, "}");
     return 0;

@@ -241,7 +241,7 @@ bool rr_teams_ring(const struct rr_family *f)
 {
     for (const ringred_comm *c = f->team ? f->running : NULL; c; c = c->next) {
         const struct ringred_request *q = c->active ? rr_at_head(c) : NULL;
-        if (q && q->run.team && q->run.handed && c->engine.crew->fd < 0)
+        if (q && q->run.team && q->run.handed && (c->engine.crew->fd < 0 || c->engine.crew->lost.code))
             return false;
     }
     return true;

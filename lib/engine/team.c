@@ -3,6 +3,8 @@
  * has come through it knows that all ask for the same, and no team waits for a rank that is not coming. */
 #include "engine/engine.h"
 
+#define LOST_NS 200000000 /* a team has lost a rank: so long we may take to find out which */
+
 /* It calls ranks as the communicator does. */
 static int failed(const struct rr_engine *e, ringred_error *why)
 {
@@ -12,14 +14,33 @@ static int failed(const struct rr_engine *e, ringred_error *why)
     return why->code;
 }
 
+/* Whoever looks after the peers may know more. */
+static int lost(const struct rr_crew *crew, ringred_error *why)
+{
+    if (rr_now_ns() < crew->lost_ns + LOST_NS)
+        return RINGRED_PENDING;
+    *why = crew->lost;
+    return why->code;
+}
+
 int rr_run_hand_over(struct rr_engine *e, struct rr_run *r, bool *moved, ringred_error *why)
 {
+    struct rr_crew *crew = e->crew;
+
+    if (crew->lost.code)
+        return lost(crew, why);
     if (!r->handed) {
-        if (rr_crew_start(e->crew, &r->call, why) < 0)
+        if (rr_crew_start(crew, &r->call, why) < 0)
             return failed(e, why);
         r->handed = true;
         *moved = true;
     }
-    int rc = rr_crew_test(e->crew, why);
-    return rc < 0 ? failed(e, why) : rc;
+    int rc = rr_crew_test(crew, why);
+    if (rc >= 0)
+        return rc;
+    if (failed(e, why) != RINGRED_EPEER || why->rank >= 0)
+        return why->code;
+    crew->lost = *why;
+    crew->lost_ns = rr_now_ns();
+    return RINGRED_PENDING;
 }

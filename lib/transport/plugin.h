@@ -77,7 +77,9 @@ struct rr_crew {
     const ringred_team *by;
     void *self;                    /* NULL: not open */
     int fd;                        /* to sleep on; -1: none */
-    bool busy, aborted;            /* the owner's of progress */
+    bool busy, aborted;            /* these four the owner's of progress */
+    ringred_error lost;            /* it has lost a rank and does not know which; code 0: it has not */
+    int64_t lost_ns;
     struct rr_crew *next;          /* of the family's */
 };
 /* Can it be used; on rank 0, makes the id. Always fills *mine. */
