@@ -15,12 +15,14 @@
  * come out as docs/NUMBERS.md says, too. ringred_comm_describe tells which of the two a sum gets.
  *
  * Failures. What start or test answers below zero breaks the communicators of the job with that sentence; with EPEER and no
- * rank the library first looks for a moment which rank is gone. When they break otherwise (a rank has died, a time limit is over, somebody aborts) the library calls abort. A rank that is gone while
- * the team is at work may have done its part: if the team has not ended a second later, the library breaks with that.
+ * rank the library first looks for a moment which rank is gone. When they break otherwise (a rank has died, a time limit is
+ * over, somebody aborts), and when one is destroyed in the middle, the library calls abort on each team that is at work.
+ * A rank that goes while a team is at work may have done its part: the team gets a second to end, then they break.
  *
  * Threads. Functions of one team are called by one thread at a time, which need not be the same one each time; teams of
- * different communicators are independent; `can` may be called at any time. No function may wait, but for open and
- * close, nor call back into libringred other than through the host table.
+ * different communicators are independent; `can` may be called at any time. No function may wait, but open for the
+ * other ranks, and abort and close for threads of the team's own, nor call back into libringred other than through the host
+ * table.
  *
  * The host table is that of transports: rank and ranks are those of the communicator, rails is 0. */
 #ifndef RINGRED_TEAM_H

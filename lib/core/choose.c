@@ -98,7 +98,7 @@ void rr_choose_default(const ringred_comm *c, const struct rr_call *call, struct
     const struct rr_tuning_row *row = NULL;
     bool wished = c->wished & 1u << call->what;
 
-    if (rr_team_takes(c, call)) {
+    if (RR_UNLIKELY(c->family->team != NULL) && rr_team_takes(c, call)) {
         *x = (struct rr_chosen){ .way.lane = RR_LANE_TEAM, .rule = RR_BY_TEAM,
                                  .code = (uint64_t)(CODE_LANE + RR_LANE_TEAM) << RR_ASK_COUNT };
         return;

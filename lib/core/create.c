@@ -642,6 +642,7 @@ static void last_words(struct rr_family *f)
     rr_mover_detach(f);
     if (!rr_family_own(f))
         return; /* another thread is still inside a call, which is the caller's mistake */
+    rr_teams_abort(f);
     rr_requests_give_up(f, RINGRED_EABORTED);
     rr_family_disown(f);
 }

@@ -260,10 +260,17 @@ static void take_off(ringred_comm **list, const ringred_comm *c)
         *list = c->next;
 }
 
+struct leaver {
+    ringred_comm *c;
+    struct rr_crew *crew;       /* its team; NULL: none */
+};
+
 static int leave(struct rr_family *f, void *with)
 {
-    ringred_comm *c = with;
+    struct leaver *l = with;
+    ringred_comm *c = l->c;
 
+    l->crew = rr_team_leave(c);
     take_off(&f->first->next, c); /* pool is taken: an errand */
     take_off(&f->incoming, c);
     if (c->area && c != f->first) {
@@ -278,10 +285,11 @@ static int leave(struct rr_family *f, void *with)
 void rr_comm_drop(ringred_comm *c)
 {
     struct rr_family *f = c->family;
+    struct leaver l = { c, NULL };
 
-    rr_team_drop(c);
     rr_requests_drop(c);
-    (void)rr_family_do(f, leave, c); /* it cannot fail */
+    (void)rr_family_do(f, leave, &l); /* it cannot fail */
+    rr_crew_close(l.crew, f->epoll);
     if (c == f->first) {
         if (f->shared)
             rr_shared_leave(f->shared, c->sequence);

@@ -74,7 +74,7 @@ const char *rr_team_refusal(const ringred_comm *c, const struct rr_call *call)
 
 bool rr_team_takes(const ringred_comm *c, const struct rr_call *call)
 {
-    return RR_UNLIKELY(c->family->team != NULL) && !(c->wished & 1u << call->what) && !rr_team_refusal(c, call);
+    return !(c->wished & 1u << call->what) && !rr_team_refusal(c, call);
 }
 
 /* ---- getting one ---- */
@@ -210,38 +210,51 @@ int rr_team_split(ringred_comm *parent, ringred_comm *c, const int16_t *member, 
 
 /* ---- its end ---- */
 
+struct rr_crew *rr_team_leave(ringred_comm *c)
+{
+    struct rr_crew *crew = c->engine.crew, **at = &c->family->crews;
+
+    while (crew && *at != crew)
+        at = &(*at)->next;
+    if (crew)
+        *at = crew->next;
+    c->engine.crew = NULL;
+    return crew;
+}
+
 void rr_team_drop(ringred_comm *c)
 {
-    struct rr_crew *crew = c->engine.crew;
     struct rr_family *f = c->family;
 
-    if (!crew)
-        return;
     pthread_mutex_lock(&f->pool);
-    struct rr_crew **at = &f->crews;
-    while (*at != crew)
-        at = &(*at)->next;
-    *at = crew->next;
-    c->engine.crew = NULL;
+    struct rr_crew *crew = rr_team_leave(c);
     pthread_mutex_unlock(&f->pool);
     rr_crew_close(crew, f->epoll);
 }
 
+/* What is at work stays in the list: only the owner of progress takes it off. */
+static struct rr_crew *at_work(struct rr_family *f)
+{
+    pthread_mutex_lock(&f->pool);
+    struct rr_crew *crew = f->crews;
+    while (crew && (!crew->busy || crew->aborted))
+        crew = crew->next;
+    pthread_mutex_unlock(&f->pool);
+    return crew;
+}
+
 void rr_teams_abort(struct rr_family *f)
 {
-    if (!f->team)
-        return;
-    pthread_mutex_lock(&f->pool);
-    for (struct rr_crew *crew = f->crews; crew; crew = crew->next)
+    for (struct rr_crew *crew = f->team ? at_work(f) : NULL; crew; crew = at_work(f))
         rr_crew_abort(crew);
-    pthread_mutex_unlock(&f->pool);
 }
 
 bool rr_teams_ring(const struct rr_family *f)
 {
     for (const ringred_comm *c = f->team ? f->running : NULL; c; c = c->next) {
         const struct ringred_request *q = c->active ? rr_at_head(c) : NULL;
-        if (q && q->run.team && q->run.handed && (c->engine.crew->fd < 0 || c->engine.crew->lost.code))
+        const struct rr_crew *crew = c->engine.crew;
+        if (crew && q && q->run.team && q->run.handed && (crew->fd < 0 || crew->lost.code))
             return false;
     }
     return true;

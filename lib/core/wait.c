@@ -49,7 +49,7 @@ static int team_lacks(ringred_comm *c, const struct rr_run *run, int64_t now)
             continue;
         if (!c->gone_ns)
             c->gone_ns = now;
-        return now - c->gone_ns < GONE_NS && !c->engine.crew->lost.code ? -1 : peer;
+        return now - c->gone_ns < GONE_NS && !(c->engine.crew && c->engine.crew->lost.code) ? -1 : peer;
     }
     return -1;
 }

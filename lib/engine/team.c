@@ -27,6 +27,8 @@ int rr_run_hand_over(struct rr_engine *e, struct rr_run *r, bool *moved, ringred
 {
     struct rr_crew *crew = e->crew;
 
+    if (RR_UNLIKELY(!crew))
+        return RINGRED_PENDING; /* the communicator is broken, and being destroyed */
     if (crew->lost.code)
         return lost(crew, why);
     if (!r->handed) {

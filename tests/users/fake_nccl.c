@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A library in the shape of NCCL, for memory of hosts, and the team that it makes for libringred. Everything goes by way of
  * rank 0: each rank sends what it has there and gets what it shall have. A thread of each communicator does what was
- * issued, in that order. With FAKE_TREE defined it adds in libringred's order, else from the last rank to the first.
+ * issued, in that order. With FAKE_TREE defined it adds in libringred's order, else the same from rank 1 round to rank 0;
+ * with FAKE_LIES it only says so, with FAKE_LACKS a function is missing.
  *
  * Variables make it misbehave: FAKE_NCCL_UNUSABLE=RANK, FAKE_NCCL_FAIL, _STALL and _DIE=RANK:CALL (from 1, of the process), _DEAF
- * (an end of a connection is not told), _NO_BELL. It counts its calls in fake_nccl_calls. */
+ * (an end of a connection is not told), _NO_BELL, _MUTE (there is a bell, and it does not ring). It counts its calls in
+ * fake_nccl_calls, and what was aborted. */
 #include <ringred/team.h>
 
 #include <errno.h>
@@ -21,6 +23,10 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#ifndef FAKE_NAME
+#define FAKE_NAME "fakenccl"
+#endif
 
 /* ==== what a libnccl has ==== */
 
@@ -68,7 +74,7 @@ struct ncclComm {
     bool aborted, stops;
 };
 
-__attribute__((visibility("default"))) _Atomic int fake_nccl_calls;
+__attribute__((visibility("default"))) _Atomic int fake_nccl_calls, fake_nccl_aborts;
 
 /* ---- adding ---- */
 
@@ -204,7 +210,7 @@ static const char *result_for(const struct op *o, int ranks, int rank, char **in
 #ifdef FAKE_TREE
         order[r] = room + (size_t)r * part;
 #else
-        order[ranks - 1 - r] = room + (size_t)r * part;
+        order[(r + ranks - 1) % ranks] = room + (size_t)r * part;
 #endif
     }
     if (o->kind == ALL_GATHER)
@@ -312,7 +318,7 @@ static void *work(void *argument)
         pthread_mutex_lock(&c->lock);
         c->error = c->error ? c->error : rc;
         c->ended++;
-        if (write(c->bell, &one, sizeof one) < 0)
+        if (!getenv("FAKE_NCCL_MUTE") && write(c->bell, &one, sizeof one) < 0)
             break; /* it cannot be full */
     }
     pthread_mutex_unlock(&c->lock);
@@ -489,6 +495,7 @@ static void end_thread(ncclComm_t c, bool aborts)
 static void ncclCommAbort(ncclComm_t c)
 {
     end_thread(c, true);
+    atomic_fetch_add(&fake_nccl_aborts, 1);
 }
 
 static void ncclCommDestroy(ncclComm_t c)
@@ -598,7 +605,7 @@ static int32_t fake_open(const ringred_host *host, const void *id, int32_t bytes
     return 0;
 }
 
-static int32_t fake_start(void *self, const ringred_team_call *call, ringred_error *why)
+static inline int32_t fake_start(void *self, const ringred_team_call *call, ringred_error *why)
 {
     struct self *s = self;
     const struct op o = { (enum kind)kind_of(call->collective), call->send, call->recv, call->count,
@@ -642,19 +649,20 @@ const ringred_team *RINGRED_TEAM_ENTRY(void)
 {
     static const ringred_team table = {
         .struct_size = sizeof table,
-#ifdef FAKE_TREE
+#if defined FAKE_TREE || defined FAKE_LIES
         .order = RINGRED_ORDER_TREE,
-        .name = "faketree",
 #else
         .order = RINGRED_ORDER_ANY,
-        .name = "fakenccl",
 #endif
+        .name = FAKE_NAME,
         .text = "collectives by way of rank 0, for tests",
         .usable = fake_usable,
         .can = fake_can,
         .id = fake_id,
         .open = fake_open,
+#ifndef FAKE_LACKS
         .start = fake_start,
+#endif
         .test = fake_test,
         .descriptor = fake_descriptor,
         .abort = fake_abort,

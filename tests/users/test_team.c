@@ -56,20 +56,25 @@ static ringred_comm *open_scene(struct rank *me)
     return coll_open(me, &s->setup);
 }
 
-/* How many calls the fake has had in this process. */
-static int calls_of(const char *team)
+/* What a fake has counted in this process. */
+static int count_of(const char *team, const char *what)
 {
     char file[4096];
-    _Atomic int *calls;
+    _Atomic int *count;
 
     snprintf(file, sizeof file, "%s/libringred-%s.so", getenv("RINGRED_PLUGIN_PATH"), team);
     void *object = dlopen(file, RTLD_NOW | RTLD_NOLOAD);
     if (!object)
         return 0;
-    void *symbol = dlsym(object, "fake_nccl_calls");
+    void *symbol = dlsym(object, what);
     rank_check(symbol != NULL);
-    memcpy(&calls, &symbol, sizeof calls);
-    return atomic_load(calls);
+    memcpy(&count, &symbol, sizeof count);
+    return atomic_load(count);
+}
+
+static int calls_of(const char *team)
+{
+    return count_of(team, "fake_nccl_calls");
 }
 
 static int all_calls(void)
@@ -325,6 +330,7 @@ static void call_until_failure(struct rank *me)
         rank_check(rc < 0 || x[COUNT - 1] == (float)me->size);
     }
     check_error(comm, s, rc);
+    rank_check(calls_of("fakenccl") < 2 || count_of("fakenccl", "fake_nccl_aborts") == 1);
     free(x); /* nobody is at work on it any more */
     rank_check_int(ringred_comm_destroy(comm), s->status);
 }
@@ -407,6 +413,7 @@ static void test_another_thread_aborts(void **state)
 
 static void ended(void *context, int32_t status)
 {
+    rank_check_int(count_of("fakenccl", "fake_nccl_aborts"), 1); /* what the caller frees now is nobody's */
     *(int32_t *)context = status;
 }
 
@@ -569,6 +576,12 @@ static void refused(struct rank *me)
     rank_check_msg(strstr(why.text, "the setting team must be the same on all ranks") != NULL, "%s", why.text);
     rank_check_int(try(me, "team=nosuch", &why), RINGRED_ESETTING);
     rank_check_msg(strstr(why.text, "there is no team \"nosuch\"") != NULL, "%s", why.text);
+    rank_check_int(try(me, "team=lanes", &why), RINGRED_EVERSION);
+    rank_check_msg(strstr(why.text, "it is no team") != NULL, "%s", why.text);
+    rank_check_int(try(me, "team=fakelacks", &why), RINGRED_EVERSION);
+    rank_check_msg(strstr(why.text, "its table has no function \"start\"") != NULL, "%s", why.text);
+    rank_check_int(try(me, "transport=fakenccl", &why), RINGRED_EVERSION);
+    rank_check_msg(strstr(why.text, "it is no transport") != NULL, "%s", why.text);
     rank_check(setenv("FAKE_NCCL_UNUSABLE", "1", 1) == 0);
     rank_check_int(try(me, "team=fakenccl", &why), RINGRED_EUNSUPPORTED);
     rank_check_msg(strstr(why.text, "rank 1 cannot use team fakenccl: there is no device here") != NULL, "%s", why.text);

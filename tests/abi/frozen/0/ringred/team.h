@@ -14,13 +14,15 @@
  * floats and complex numbers are handed over under numerics=fast, or if the team declares RINGRED_ORDER_TREE: then they
  * come out as docs/NUMBERS.md says, too. ringred_comm_describe tells which of the two a sum gets.
  *
- * Failures. What start or test answers below zero breaks the communicators of the job with that sentence. When they break
- * otherwise (a rank has died, a time limit is over, somebody aborts) the library calls abort. A rank that is gone while
- * the team is at work may have done its part: if the team has not ended a second later, the library breaks with that.
+ * Failures. What start or test answers below zero breaks the communicators of the job with that sentence; with EPEER and no
+ * rank the library first looks for a moment which rank is gone. When they break otherwise (a rank has died, a time limit is
+ * over, somebody aborts), and when one is destroyed in the middle, the library calls abort on each team that is at work.
+ * A rank that goes while a team is at work may have done its part: the team gets a second to end, then they break.
  *
  * Threads. Functions of one team are called by one thread at a time, which need not be the same one each time; teams of
- * different communicators are independent; `can` may be called at any time. No function may wait, but for open and
- * close, nor call back into libringred other than through the host table.
+ * different communicators are independent; `can` may be called at any time. No function may wait, but open for the
+ * other ranks, and abort and close for threads of the team's own, nor call back into libringred other than through the host
+ * table.
  *
  * The host table is that of transports: rank and ranks are those of the communicator, rails is 0. */
 #ifndef RINGRED_TEAM_H
@@ -74,7 +76,8 @@ typedef struct ringred_team {
     /* ---- calls ---- */
 
     int32_t (*start)(void *self, const ringred_team_call *call, ringred_error *why);
-    /* 0: all that was started has ended, and recv is written; PENDING; or what has failed. It is called often. */
+    /* 0: all that was started has ended here: recv is written, and the other ranks end without any more of this one.
+     * PENDING. Or what has failed. It is called often. */
     int32_t (*test)(void *self, ringred_error *why);
     /* A descriptor that becomes readable, each time anew, when test may have news. The library sleeps on it
      * (edge-triggered) and never reads it. NULL, or below 0: there is none, and test is called about every millisecond. */
