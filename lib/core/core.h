@@ -180,14 +180,13 @@ struct ringred_comm {
     /* progress; the owner's */
     _Atomic uint32_t head;      /* operations ever ended; written by the owner */
     bool active;                /* the run at the head has begun */
+    int ops;                    /* the caller's operators, see op */
     ringred_comm *next;         /* of family.running, or incoming */
     uint8_t *gone;              /* [ranks] RR_GONE_ */
-    int64_t gone_ns;            /* since when a rank is gone while the team is at work; 0: none is */
     int64_t probe_ns;           /* when the run at the head asks the peers what they do; 0: not waited yet */
 
     ringred_error refused;      /* the latest call that was refused */
     struct rr_user_op **op;     /* [ops] the caller's operators (op.c) */
-    int ops;
 };
 
 /* Something that only the owner of progress may do. */

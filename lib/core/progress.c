@@ -127,7 +127,7 @@ static int begin(ringred_comm *c, struct ringred_request *q, ringred_error *why)
     struct rr_run *r = &q->run;
 
     c->active = true;
-    c->probe_ns = c->gone_ns = 0;
+    c->probe_ns = 0;
     rr_trace_begin(&c->engine);
     if (RR_UNLIKELY(q->listed))
         rr_list_begin(q);

@@ -42,14 +42,16 @@ static uint64_t left_after(const ringred_comm *c, int peer)
 
 /* While a team is at work it needs all ranks, but those that have ended this operation. -1: it has them, or still has
  * time to end. */
-static int team_lacks(ringred_comm *c, const struct rr_run *run, int64_t now)
+static int team_lacks(const ringred_comm *c, const struct rr_run *run, int64_t now)
 {
-    for (int peer = 0; peer < c->ranks; peer++) {
+    struct rr_crew *crew = c->engine.crew;
+
+    for (int peer = 0; crew && peer < c->ranks; peer++) {
         if (peer == c->rank || !c->gone[peer] || left_after(c, peer) > run->ask.sequence)
             continue;
-        if (!c->gone_ns)
-            c->gone_ns = now;
-        return now - c->gone_ns < GONE_NS && !(c->engine.crew && c->engine.crew->lost.code) ? -1 : peer;
+        if (!crew->gone_ns)
+            crew->gone_ns = now;
+        return now - crew->gone_ns < GONE_NS && !crew->lost.code ? -1 : peer;
     }
     return -1;
 }

@@ -77,7 +77,8 @@ struct rr_crew {
     const ringred_team *by;
     void *self;                    /* NULL: not open */
     int fd;                        /* to sleep on; -1: none */
-    bool busy, aborted;            /* these four the owner's of progress */
+    bool busy, aborted;            /* these five the owner's of progress */
+    int64_t gone_ns;               /* since when a rank is gone while it is at work; 0: none is */
     ringred_error lost;            /* it has lost a rank and does not know which; code 0: it has not */
     int64_t lost_ns;
     struct rr_crew *next;          /* of the family's */

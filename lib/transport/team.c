@@ -103,6 +103,7 @@ int rr_crew_start(struct rr_crew *c, const ringred_team_call *call, ringred_erro
     ringred_error_init(why);
     why->rank = -1;
     c->busy = true;
+    c->gone_ns = 0;
     int rc = c->by->start(c->self, call, why);
     return rc ? failed(c, rc, "start", why) : 0;
 }
