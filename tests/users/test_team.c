@@ -460,6 +460,41 @@ static void test_destroy_ends_what_is_in_flight(void **state)
     PLAY(scenes, leaves);
 }
 
+/* A communicator of several is destroyed while its team is at work; its thread of progress, if any, is in it. */
+static void leaves_part(struct rank *me)
+{
+    const struct scene *s = me->argument;
+    ringred_comm *comm = open_scene(me), *part;
+    float *x = calloc(COUNT, sizeof *x);
+    ringred_request *request;
+
+    coll_must(comm, ringred_comm_split(comm, 0, 0, &part), "split");
+    coll_must(part, ringred_allreduce_start(part, x, x, COUNT, RINGRED_FLOAT32, RINGRED_SUM, &request), "start");
+    while (calls_of("fakenccl") == 0)
+        rank_check(ringred_poll(comm) >= 0 || me->rank != CULPRIT);
+    if (me->rank == CULPRIT)
+        rank_check_int(ringred_comm_destroy(part), s->status);
+    else
+        check_error(part, s, ringred_wait(request, RINGRED_FOREVER));
+    free(x); /* nobody is at work on it any more */
+    if (me->rank != CULPRIT)
+        rank_check_int(ringred_comm_destroy(part), s->status);
+    rank_check_int(ringred_comm_destroy(comm), s->status);
+}
+
+static void test_destroying_a_part_ends_what_is_in_flight(void **state)
+{
+#define LEAVES_PART(n, transport) \
+    { .setup = { n, { "team=fakenccl", "numerics=fast", "linger=0.2", transport } }, .set = { "FAKE_NCCL_STALL=1:1" }, \
+      .status = RINGRED_EABORTED, .words = "rank 1 destroyed a communicator in the middle of an operation", .named = CULPRIT }
+    static const struct scene scenes[] = {
+        LEAVES_PART(2, "transport=shm"), LEAVES_PART(3, "transport=tcp"), LEAVES_PART(3, "progress=thread"),
+    };
+
+    (void)state;
+    PLAY(scenes, leaves_part);
+}
+
 /* ---- several communicators ---- */
 
 static void parts(struct rank *me)
@@ -632,6 +667,7 @@ int main(void)
         cmocka_unit_test(test_a_time_limit_ends_what_waits_in_a_team),
         cmocka_unit_test(test_another_thread_aborts),
         cmocka_unit_test(test_destroy_ends_what_is_in_flight),
+        cmocka_unit_test(test_destroying_a_part_ends_what_is_in_flight),
         cmocka_unit_test(test_each_communicator_has_a_team_of_its_own),
         cmocka_unit_test(test_two_jobs_in_a_process),
         cmocka_unit_test(test_all_ranks_have_a_team_or_none),
