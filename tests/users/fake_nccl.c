@@ -5,7 +5,7 @@
  * with FAKE_LIES it only says so, with FAKE_LACKS a function is missing.
  *
  * Variables make it misbehave: FAKE_NCCL_UNUSABLE=RANK, FAKE_NCCL_FAIL, _STALL and _DIE=RANK:CALL (from 1, of the process), _DEAF
- * (an end of a connection is not told), _NO_BELL, _MUTE (there is a bell, and it does not ring). It counts its calls in
+ * (an end of a connection is not told), _NO_BELL, _MUTE (there is a bell, and it does not ring), _CANNOT. It counts its calls in
  * fake_nccl_calls, and what was aborted. */
 #include <ringred/team.h>
 
@@ -552,7 +552,7 @@ static int32_t fake_can(const ringred_team_call *call)
 {
     const int type = (size_t)call->type < sizeof type_of ? type_of[call->type] - 1 : -1, kind = kind_of(call->collective);
     const bool is_float = type == ncclFloat32 || type == ncclFloat64;
-    bool fine = type >= 0 && kind >= 0 && call->scale == 1;
+    bool fine = type >= 0 && kind >= 0 && call->scale == 1 && !getenv("FAKE_NCCL_CANNOT");
 
     if (call->op)
         fine = fine && types[type].fold && op_of(call->op) >= 0;

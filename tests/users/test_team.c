@@ -288,8 +288,10 @@ static void disagree(struct rank *me)
 
     coll_must(comm, ringred_barrier(comm), "the agreed call before");
     ranks_meet(me); /* else a rank may still be in that call when the others find out */
-    if (s->calls == 0)
-        rc = ringred_allreduce(comm, x, x, odd ? 3 : 4, RINGRED_FLOAT32, RINGRED_SUM);
+    if (s->calls == 2 && odd)
+        rank_check(setenv("FAKE_NCCL_CANNOT", "1", 1) == 0);
+    if (s->calls != 1)
+        rc = ringred_allreduce(comm, x, x, odd && s->calls == 0 ? 3 : 4, RINGRED_FLOAT32, RINGRED_SUM);
     else
         rc = odd ? ringred_barrier(comm) : ringred_broadcast(comm, x, x, 4, RINGRED_FLOAT32, 0);
     check_error(comm, s, rc);
@@ -304,7 +306,8 @@ static void test_disagreement_is_found_before_the_team_is_asked(void **state)
     static const struct scene scenes[] = {
         DIFFERS(2, "transport=shm", 0, "asked for allreduce (sum) of"), DIFFERS(3, "transport=tcp", 0, "asked for allreduce (sum) of"),
         DIFFERS(4, "ranks_per_host=2", 0, "asked for allreduce (sum) of"), DIFFERS(3, "transport=shm", 1, "barrier"),
-        DIFFERS(3, "transport=tcp", 1, "barrier"),
+        DIFFERS(3, "transport=tcp", 1, "barrier"), DIFFERS(2, "transport=shm", 2, "or the team"),
+        DIFFERS(3, "transport=tcp", 2, "or the team"), DIFFERS(4, "ranks_per_host=2", 2, "or the team"),
     };
 
     (void)state;
