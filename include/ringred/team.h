@@ -66,8 +66,9 @@ typedef struct ringred_team {
 
     /* ---- making a team: on every rank of a communicator at about the same time ---- */
 
-    /* On rank 0: what the others need to find each other, up to RINGRED_ADDRESS_MOST bytes, which the library takes to all
-     * ranks. Returns their number or a status. What it holds on to belongs to the open that follows, or to nobody. */
+    /* On rank 0, when all ranks can use the team: what they need to find each other, up to RINGRED_ADDRESS_MOST bytes, which
+     * the library takes to all. Returns their number or a status. What it holds on to belongs to the open that follows,
+     * which is left out only if a rank fails in between. */
     int32_t (*id)(const ringred_host *host, void *to, ringred_error *why);
     /* *self is handed to all functions below. Waits until all are there or the deadline is over (ETIMEOUT). */
     int32_t (*open)(const ringred_host *host, const void *id, int32_t bytes, int64_t deadline_ns, void **self,

@@ -246,8 +246,10 @@ ringred_team_call rr_team_call(const ringred_comm *comm, const struct rr_call *c
 /* Why the setting's team does not run a call; NULL: it can. Without a team opened, too: on paper. */
 const char *rr_team_refusal(const ringred_comm *comm, const struct rr_call *call);
 bool rr_team_takes(const ringred_comm *comm, const struct rr_call *call); /* and no algorithm is wished for */
-/* Both collective: a team for the first communicator; for one that is being made from another, c NULL: not for this
- * rank. member: c's ranks, as the parent calls them; all: [parent's ranks + 1], room. */
+/* One of its own, not open: is there memory, and can this rank use it? */
+int rr_team_prepare(ringred_comm *comm, ringred_error *why);
+/* Both collective: a team for the first communicator; for one that is being made from another and is prepared, c NULL:
+ * not for this rank. member: c's ranks, as the parent calls them; all: [parent's ranks + 1], room. */
 int rr_team_meet(ringred_comm *comm, struct rr_boot *boot, int64_t deadline_ns, ringred_error *why);
 int rr_team_split(ringred_comm *parent, ringred_comm *c, const int16_t *member, struct rr_team_offer *all);
 struct rr_crew *rr_team_leave(ringred_comm *comm); /* with pool taken, and progress owned: it is the caller's to close */

@@ -218,7 +218,10 @@ static int make(ringred_comm *c, struct offer *mine, ringred_error *why)
         RR_TRY(rr_family_do(c->family, open_channel, with));
         mine->channel = rr_channel_name(c->channel);
     }
-    return 0;
+    if (!c->family->team || c->ranks == 1)
+        return 0;
+    int rc = rr_team_prepare(c, why);
+    return rc < 0 ? rr_fail(why, rc, -1, 0, "team %s: %.300s", c->family->team->name, why->text) : 0;
 }
 
 struct parts {

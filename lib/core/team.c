@@ -95,33 +95,41 @@ static struct rr_crew *crew_new(const ringred_comm *c)
     return crew;
 }
 
-static void take(ringred_comm *c, struct rr_crew *crew)
+int rr_team_prepare(ringred_comm *c, ringred_error *why)
 {
+    struct rr_crew *crew = crew_new(c);
     struct rr_family *f = c->family;
 
+    if (!crew)
+        return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory for a team");
     pthread_mutex_lock(&f->pool);
     c->engine.crew = crew;
     crew->next = f->crews;
     f->crews = crew;
     pthread_mutex_unlock(&f->pool);
+    ringred_error_init(why);
+    return f->team->usable ? f->team->usable(&crew->host.table, why) : 0;
 }
 
 static void say(struct rr_team_offer *mine, int rc, const ringred_error *why)
 {
+    memset(mine, 0, sizeof *mine);
     mine->bytes = rc;
     if (rc < 0)
         snprintf(mine->text, sizeof mine->text, "%s", why->text);
 }
 
-static void make_offer(const struct rr_crew *crew, struct rr_team_offer *mine)
+/* Rank 0's id. It is made only when all ranks can use the team, since nobody takes it back. */
+static void say_id(const ringred_comm *c, struct rr_team_offer *mine)
 {
-    const ringred_error none = { .text = "no memory for a team" };
+    ringred_error why;
 
+    ringred_error_init(&why);
     memset(mine, 0, sizeof *mine);
-    if (crew)
-        rr_crew_offer(crew, mine);
-    else
-        say(mine, RINGRED_ENOMEM, &none);
+    int rc = c && c->rank == 0 ? rr_crew_id(c->engine.crew, mine->text, &why) : 0;
+    if (rc < 0)
+        say(mine, rc, &why);
+    mine->bytes = rc;
 }
 
 /* What one rank cannot do, none does. member NULL: all of them. */
@@ -136,32 +144,38 @@ static int judge(const struct rr_family *f, const struct rr_team_offer *all, con
     return 0;
 }
 
+static int find(ringred_comm *c, ringred_error *why)
+{
+    struct rr_family *f = c->family;
+
+    RR_TRY(rr_team_find(rr_setting_text(&f->settings, RR_SET_TEAM), &f->team, why));
+    return rr_team_prepare(c, why);
+}
+
+/* An exchange in which each rank says whether it can go on. */
+static int agree(ringred_comm *c, struct rr_boot *boot, struct rr_team_offer *all, ringred_error *why)
+{
+    RR_TRY(rr_boot_allgather(boot, all + c->ranks, sizeof *all, all, why));
+    return judge(c->family, all, NULL, c->ranks, why);
+}
+
 static int meet(ringred_comm *c, struct rr_boot *boot, int64_t deadline, struct rr_team_offer *all, ringred_error *why)
 {
     struct rr_team_offer *mine = all + c->ranks;
     struct rr_family *f = c->family;
-    struct rr_crew *crew = NULL;
     ringred_error own;
 
-    int rc = rr_team_find(rr_setting_text(&f->settings, RR_SET_TEAM), &f->team, &own);
     rr_boot_secret(boot, "ringred team", f->team_secret);
-    if (rc < 0) {
-        say(mine, rc, &own);
-    } else {
-        crew = crew_new(c);
-        make_offer(crew, mine);
-    }
-    rc = rr_boot_allgather(boot, mine, sizeof *mine, all, why);
-    if (rc == 0)
-        rc = judge(f, all, NULL, c->ranks, why);
-    if (rc == 0 && c->ranks > 1)
-        rc = rr_crew_open(crew, &all[0], f->epoll, deadline, why);
-    if (rc == 0 && c->ranks > 1) {
-        take(c, crew);
+    int rc = find(c, &own);
+    say(mine, rc, &own);
+    RR_TRY(agree(c, boot, all, why));
+    if (c->ranks == 1) {
+        rr_team_drop(c);
         return 0;
     }
-    rr_crew_close(crew, f->epoll);
-    return rc;
+    say_id(c, mine);
+    RR_TRY(agree(c, boot, all, why));
+    return rr_crew_open(c->engine.crew, &all[0], f->epoll, deadline, why);
 }
 
 int rr_team_meet(ringred_comm *c, struct rr_boot *boot, int64_t deadline, ringred_error *why)
@@ -175,37 +189,27 @@ int rr_team_meet(ringred_comm *c, struct rr_boot *boot, int64_t deadline, ringre
     return rc;
 }
 
-/* Two exchanges, as for the rest of a split: the id, or why there is none; then who has it open. All ranks of the parent
- * come to both, whatever becomes of their own. */
+/* Two exchanges more for a split: the id; then who has it open. All ranks of the parent come to both, whatever becomes
+ * of their own. */
 int rr_team_split(ringred_comm *parent, ringred_comm *c, const int16_t *member, struct rr_team_offer *all)
 {
     struct rr_team_offer *mine = all + parent->ranks;
-    bool wants = c && c->ranks > 1;
-    struct rr_crew *crew = wants ? crew_new(c) : NULL;
     struct rr_family *f = parent->family;
-    int n = wants ? c->ranks : 0, open = 0;
+    int64_t timeout = rr_setting(&f->settings, RR_SET_INIT_TIMEOUT);
     ringred_error why;
 
-    memset(mine, 0, sizeof *mine);
-    if (wants)
-        make_offer(crew, mine);
-    int rc = rr_comm_exchange(parent, mine, all, sizeof *mine);
-    if (rc == 0) {
-        open = judge(f, all, member, n, &why);
-        if (wants && open == 0)
-            open = rr_crew_open(crew, &all[member[0]], f->epoll, rr_deadline(rr_setting(&f->settings, RR_SET_INIT_TIMEOUT)),
-                                &why);
-        memset(mine, 0, sizeof *mine);
-        say(mine, open, &why);
-        rc = rr_comm_exchange(parent, mine, all, sizeof *mine);
-    }
-    if (rc == 0 && judge(f, all, member, n, &why) < 0)
-        rc = rr_comm_refuse(parent, why.code, "%s", open < 0 ? mine->text : why.text);
-    if (rc == 0 && wants)
-        take(c, crew);
-    else
-        rr_crew_close(crew, f->epoll);
-    return rc;
+    if (c && c->ranks == 1)
+        c = NULL;
+    int n = c ? c->ranks : 0;
+    say_id(c, mine);
+    RR_TRY(rr_comm_exchange(parent, mine, all, sizeof *mine));
+    int rc = judge(f, all, member, n, &why);
+    if (rc == 0 && c)
+        rc = rr_crew_open(c->engine.crew, &all[member[0]], f->epoll, rr_deadline(timeout), &why);
+    say(mine, rc, &why);
+    RR_TRY(rr_comm_exchange(parent, mine, all, sizeof *mine));
+    rc = judge(f, all, member, n, &why);
+    return rc < 0 ? rr_comm_refuse(parent, rc, "%s", why.text) : 0;
 }
 
 /* ---- its end ---- */

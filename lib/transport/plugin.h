@@ -83,8 +83,7 @@ struct rr_crew {
     int64_t lost_ns;
     struct rr_crew *next;          /* of the family's */
 };
-/* Can it be used; on rank 0, makes the id. Always fills *mine. */
-void rr_crew_offer(const struct rr_crew *crew, struct rr_team_offer *mine);
+int rr_crew_id(const struct rr_crew *crew, void *id, ringred_error *why); /* on rank 0. Its bytes, or < 0 */
 /* Collective over the ranks of the host table. Its descriptor goes into the epoll set. */
 int rr_crew_open(struct rr_crew *crew, const struct rr_team_offer *first, int epoll, int64_t deadline_ns,
                  ringred_error *why);

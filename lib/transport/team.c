@@ -43,21 +43,11 @@ int rr_team_find(const char *name, const ringred_team **by, ringred_error *why)
 
 /* ---- making one ---- */
 
-void rr_crew_offer(const struct rr_crew *c, struct rr_team_offer *mine)
+int rr_crew_id(const struct rr_crew *c, void *id, ringred_error *why)
 {
-    const ringred_host *host = &c->host.table;
-    ringred_error why;
+    int rc = c->by->id(&c->host.table, id, why);
 
-    ringred_error_init(&why);
-    int rc = c->by->usable ? c->by->usable(host, &why) : 0;
-    if (rc >= 0 && host->rank == 0 && host->ranks > 1) {
-        rc = c->by->id(host, mine->text, &why);
-        if (rc > RINGRED_ADDRESS_MOST)
-            rc = rr_fail(&why, RINGRED_EINTERNAL, -1, 0, "an id of %d bytes", rc);
-    }
-    mine->bytes = rc;
-    if (rc < 0)
-        snprintf(mine->text, sizeof mine->text, "%s", why.text);
+    return rc <= RINGRED_ADDRESS_MOST ? rc : rr_fail(why, RINGRED_EINTERNAL, -1, 0, "an id of %d bytes", rc);
 }
 
 /* What a function of it failed with, as ours. */
