@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ringred-conform: does a transport keep what <ringred/transport.h> says, or a team (conform_team.c) what <ringred/team.h>
- * does? Each test forks ranks that use the plug-in's table directly, as the library does; the last ones run collectives
- * over it and compare bits with those over shared memory. See usage(). */
+/* ringred-conform: does a transport keep what <ringred/transport.h> says, or a team (conform_team.c) what
+ * <ringred/team.h> does? Each test forks ranks that use the plug-in's table directly, as the library does; the last
+ * ones run collectives over it and compare bits with those over shared memory. See usage(). */
 #include "conform.h"
 
 #include <dlfcn.h>
@@ -111,10 +111,19 @@ static int32_t host_is_interrupted(void *context)
 
 void conform_furnish(struct me *m)
 {
-    m->host = (ringred_host){ .struct_size = sizeof m->host, .rank = m->rank, .ranks = m->ranks, .rails = m->rails,
-                              .peer_timeout_ns = 2 * RINGRED_SECOND, .context = m, .log = host_log, .fail = host_fail,
-                              .now_ns = conform_now_ns, .setting = host_setting, .secret = host_secret,
-                              .own_descriptor = host_own, .close_descriptor = host_close,
+    m->host = (ringred_host){ .struct_size = sizeof m->host,
+                              .rank = m->rank,
+                              .ranks = m->ranks,
+                              .rails = m->rails,
+                              .peer_timeout_ns = 2 * RINGRED_SECOND,
+                              .context = m,
+                              .log = host_log,
+                              .fail = host_fail,
+                              .now_ns = conform_now_ns,
+                              .setting = host_setting,
+                              .secret = host_secret,
+                              .own_descriptor = host_own,
+                              .close_descriptor = host_close,
                               .is_interrupted = host_is_interrupted };
     for (int r = 0; r < m->ranks; r++)
         m->wanted[r] = r != m->rank;
@@ -173,7 +182,8 @@ static void close_all(struct me *m)
     for (int peer = 0; peer < m->ranks; peer++)
         for (int rail = 0; m->wanted[peer] && rail < m->rails; rail++)
             while (by->drained(m->self, peer, rail) != 0) {
-                MUST(conform_now_ns() < until, "rank %d: drained: rank %d does not get what was sent on lane %d", m->rank, peer, rail);
+                MUST(conform_now_ns() < until, "rank %d: drained: rank %d does not get what was sent on lane %d",
+                     m->rank, peer, rail);
                 step(m);
             }
     by->close(m->self, until);
@@ -401,8 +411,9 @@ static void take_or_sleep(struct me *m, int set, int peer, size_t want)
         if (k > 0 || again)
             continue;
         atomic_store(&m->hall->flag[m->rank], 1);
-        MUST(epoll_wait(set, &event, 1, conform_limit_s * 1000 / 6) == 1, "rank %d slept %d s in the set of watch: bytes of rank %d did not wake it",
-             m->rank, conform_limit_s / 6, peer);
+        MUST(epoll_wait(set, &event, 1, conform_limit_s * 1000 / 6) == 1,
+             "rank %d slept %d s in the set of watch: bytes of rank %d did not wake it", m->rank, conform_limit_s / 6,
+             peer);
     }
 }
 
@@ -466,7 +477,8 @@ static void finish_comes_behind_all_bytes(struct me *m)
 
     open_all(m);
     if (m->rank % 2 == 0) { /* the odd one finishes, and still reads */
-        MUST(read_out(m, peer, conform_limit_s * RINGRED_SECOND / 3, &system) == 200000, "rank %d: bytes before the end were lost", m->rank);
+        MUST(read_out(m, peer, conform_limit_s * RINGRED_SECOND / 3, &system) == 200000,
+             "rank %d: bytes before the end were lost", m->rank);
         MUST(system == 0, "rank %d: a peer that finished is reported with errno %d instead of 0", m->rank, system);
     }
     struct flow f = { .peer = peer, .bytes = 200000, .most = 8000, .random = 5 };
@@ -519,7 +531,8 @@ static void a_dead_peer_is_found(struct me *m)
         unsigned char in[64];
         const ringred_span part = { in, sizeof in };
         found = by->recv(m->self, 1, 0, &part, 1, &system) < 0 || by->silence(m->self, 1) > m->host.peer_timeout_ns;
-        MUST(found || conform_now_ns() < until, "rank %d: rank 1 is dead, which neither recv nor silence told", m->rank);
+        MUST(found || conform_now_ns() < until, "rank %d: rank 1 is dead, which neither recv nor silence told",
+             m->rank);
         step(m);
     }
     by->close(m->self, 0);
@@ -541,8 +554,8 @@ static void a_rank_that_does_not_come_is_named(struct me *m)
     const int32_t rc = connect_self(m, RINGRED_SECOND / 2, &why);
     /* transports whose lanes need nobody to come may connect; the library's proof finds it then */
     MUST(rc == 0 || rc == RINGRED_ETIMEOUT || rc == RINGRED_EPEER, "rank %d: connect returned %d: %s", m->rank, rc, why.text);
-    MUST(conform_now_ns() - before < 5 * RINGRED_SECOND, "rank %d: connect kept its deadline of 0.5 s for %g s", m->rank,
-         (double)(conform_now_ns() - before) / 1e9);
+    MUST(conform_now_ns() - before < 5 * RINGRED_SECOND, "rank %d: connect kept its deadline of 0.5 s for %g s",
+         m->rank, (double)(conform_now_ns() - before) / 1e9);
     MUST(rc == 0 || why.text[0], "rank %d: connect failed without a sentence", m->rank);
     conform_meet(m);
     by->close(m->self, 0);
@@ -576,8 +589,8 @@ static void nothing_is_left_open(struct me *m)
         close_all(m);
         conform_meet(m);
     }
-    MUST(conform_descriptors() <= before, "rank %d: %d descriptors before, %d after opening and closing four times", m->rank,
-         before, conform_descriptors());
+    MUST(conform_descriptors() <= before, "rank %d: %d descriptors before, %d after opening and closing four times",
+         m->rank, before, conform_descriptors());
 }
 
 /* ---- through the library ---- */
@@ -633,7 +646,8 @@ static void run_all(struct me *m, ringred_comm *comm, float *result)
         const size_t n = counts[c];
         conform_must(m, comm, ringred_allreduce(comm, in, result, n, RINGRED_FLOAT32, RINGRED_SUM), "allreduce");
         result += n;
-        conform_must(m, comm, ringred_reduce_scatter(comm, in, result, n, RINGRED_FLOAT32, RINGRED_AVG), "reduce_scatter");
+        conform_must(m, comm, ringred_reduce_scatter(comm, in, result, n, RINGRED_FLOAT32, RINGRED_AVG),
+                     "reduce_scatter");
         result += n;
         conform_must(m, comm, ringred_allgather(comm, in, result, n, RINGRED_FLOAT32), "allgather");
         result += n * (size_t)m->ranks;
@@ -643,7 +657,8 @@ static void run_all(struct me *m, ringred_comm *comm, float *result)
         result += n;
     }
     conform_must(m, comm, ringred_comm_split(comm, m->rank % 2, 0, &part), "split");
-    conform_must(m, part, ringred_allreduce(part, in, result, 5000, RINGRED_FLOAT32, RINGRED_SUM), "allreduce of a half");
+    conform_must(m, part, ringred_allreduce(part, in, result, 5000, RINGRED_FLOAT32, RINGRED_SUM),
+                 "allreduce of a half");
     result += 5000;
     if (m->rank % 2)
         conform_must(m, comm, ringred_send(comm, in, MOST, RINGRED_FLOAT32, m->rank - 1, 7), "send");
@@ -764,11 +779,10 @@ static bool run(const struct conform_test *t)
 
 static int usage(FILE *to, int rc)
 {
-    fprintf(to,
-            "usage: ringred-conform [--limit S] NAME [TEST...]\n"
-            "Tests the plug-in libringred-NAME.so, a transport or a team, which is looked for in the folders of RINGRED_PLUGIN_PATH.\n"
-            "TEST: parts of the names of tests; none: all of them. A test may take S seconds (60). Ends with 0 if all pass, 1 if one fails, 2 if there is no\n"
-            "such plug-in.\n");
+    fprintf(to, "usage: ringred-conform [--limit S] NAME [TEST...]\n"
+                "Tests the plug-in libringred-NAME.so, a transport or a team, which is looked for in the folders of\n"
+                "RINGRED_PLUGIN_PATH. TEST: parts of the names of tests; none: all of them. A test may take S seconds\n"
+                "(60). Ends with 0 if all pass, 1 if one fails, 2 if there is no such plug-in.\n");
     return rc;
 }
 
@@ -795,16 +809,18 @@ static bool load(bool *team)
             fprintf(stderr, "ringred-conform: %s\n", dlerror());
     }
     if (!object) {
-        fprintf(stderr, "ringred-conform: there is no libringred-%s.so in %s (variable RINGRED_PLUGIN_PATH)\n", conform_name,
-                path && *path ? path : ".");
+        fprintf(stderr, "ringred-conform: there is no libringred-%s.so in %s (variable RINGRED_PLUGIN_PATH)\n",
+                conform_name, path && *path ? path : ".");
         return false;
     }
     void *lanes = dlsym(object, "ringred_transport_1"), *whole = dlsym(object, "ringred_team_1");
     *team = !lanes;
     if (lanes ? load_transport(lanes) : whole && conform_team_load(whole))
         return true;
-    fprintf(stderr, "ringred-conform: %s has neither ringred_transport_1 nor ringred_team_1 that returns a whole table named "
-            "\"%s\"\n", file, conform_name);
+    fprintf(stderr,
+            "ringred-conform: %s has neither ringred_transport_1 nor ringred_team_1 that returns a whole table named "
+            "\"%s\"\n",
+            file, conform_name);
     return false;
 }
 

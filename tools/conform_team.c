@@ -21,8 +21,8 @@ bool conform_team_load(void *symbol)
 
     memcpy(&entry, &symbol, sizeof entry);
     by = entry();
-    return by && by->struct_size >= sizeof *by && by->name && strcmp(by->name, conform_name) == 0 && by->can && by->id &&
-           by->open && by->start && by->test && by->abort && by->close;
+    return by && by->struct_size >= sizeof *by && by->name && strcmp(by->name, conform_name) == 0 && by->can &&
+           by->id && by->open && by->start && by->test && by->abort && by->close;
 }
 
 int32_t conform_team_usable(ringred_error *why)
@@ -40,7 +40,8 @@ static int32_t open_until(struct me *m, int64_t timeout_ns, ringred_error *why)
     if (m->rank == 0)
         hall->bytes[0] = by->id(&m->host, hall->address[0], why);
     conform_meet(m);
-    MUST(hall->bytes[0] >= 0 && hall->bytes[0] <= RINGRED_ADDRESS_MOST, "id returned %d: %s", hall->bytes[0], why->text);
+    MUST(hall->bytes[0] >= 0 && hall->bytes[0] <= RINGRED_ADDRESS_MOST, "id returned %d: %s", hall->bytes[0],
+         why->text);
     if (timeout_ns < 0)
         return RINGRED_EPEER; /* this rank does not come */
     return by->open(&m->host, hall->address[0], hall->bytes[0], conform_now_ns() + timeout_ns, &m->self, why);
@@ -138,7 +139,9 @@ static size_t parts_in(const struct me *m, const ringred_team_call *c)
 
     if (c->collective == RINGRED_REDUCE_SCATTER || c->collective == RINGRED_ALLTOALL)
         return (size_t)m->ranks;
-    return c->collective == RINGRED_SCATTER ? (root ? (size_t)m->ranks : 0) : c->collective == RINGRED_BROADCAST && !root ? 0 : 1;
+    return c->collective == RINGRED_SCATTER              ? (root ? (size_t)m->ranks : 0)
+           : c->collective == RINGRED_BROADCAST && !root ? 0
+                                                         : 1;
 }
 
 static size_t parts_out(const struct me *m, const ringred_team_call *c)
@@ -147,7 +150,9 @@ static size_t parts_out(const struct me *m, const ringred_team_call *c)
 
     if (c->collective == RINGRED_ALLGATHER || c->collective == RINGRED_ALLTOALL)
         return (size_t)m->ranks;
-    return c->collective == RINGRED_GATHER ? (root ? (size_t)m->ranks : 0) : c->collective == RINGRED_REDUCE && !root ? 0 : 1;
+    return c->collective == RINGRED_GATHER            ? (root ? (size_t)m->ranks : 0)
+           : c->collective == RINGRED_REDUCE && !root ? 0
+                                                      : 1;
 }
 
 static void check_call(struct me *m, ringred_team_call *call, bool in_place)
@@ -165,19 +170,27 @@ static void check_call(struct me *m, ringred_team_call *call, bool in_place)
     call->recv = outs ? out : NULL;
     run(m, call);
     for (size_t i = 0; i < outs; i++)
-        MUST(out[i] == due(m, call, i), "rank %d: collective %d, op %d, of %zu elements%s: element %zu is %d and not %d", m->rank,
+        MUST(out[i] == due(m, call, i),
+             "rank %d: collective %d, op %d, of %zu elements%s: element %zu is %d and not %d", m->rank,
              call->collective, call->op, call->count, in_place ? " in place" : "", i, out[i], due(m, call, i));
-    MUST(outs == MOST * RANKS || out[outs] == 0x55555555, "rank %d: collective %d wrote behind its end", m->rank, call->collective);
+    MUST(outs == MOST * RANKS || out[outs] == 0x55555555, "rank %d: collective %d wrote behind its end", m->rank,
+         call->collective);
     for (size_t i = 0; i < ins && !in_place; i++)
-        MUST(in[i] == value(m->rank, i), "rank %d: collective %d changed what it was to read", m->rank, call->collective);
+        MUST(in[i] == value(m->rank, i), "rank %d: collective %d changed what it was to read", m->rank,
+             call->collective);
     call->send = NULL;
     call->recv = NULL;
 }
 
 static ringred_team_call call_of(const struct me *m, int32_t collective, int32_t type, int32_t op, size_t count)
 {
-    return (ringred_team_call){ .struct_size = sizeof(ringred_team_call), .collective = collective, .count = count, .type = type,
-                                .op = reduces(collective) ? op : 0, .root = is_rooted(collective) ? 1 : -1, .ranks = m->ranks,
+    return (ringred_team_call){ .struct_size = sizeof(ringred_team_call),
+                                .collective = collective,
+                                .count = count,
+                                .type = type,
+                                .op = reduces(collective) ? op : 0,
+                                .root = is_rooted(collective) ? 1 : -1,
+                                .ranks = m->ranks,
                                 .scale = 1 };
 }
 
@@ -248,7 +261,8 @@ static void sleepers_are_woken(struct me *m)
     open_team(m);
     const int fd = by->descriptor ? by->descriptor(m->self) : -1;
     const int set = fd >= 0 ? epoll_create1(EPOLL_CLOEXEC) : -1;
-    MUST(fd < 0 || (set >= 0 && epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0), "rank %d: descriptor %d cannot be watched", m->rank, fd);
+    MUST(fd < 0 || (set >= 0 && epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0),
+         "rank %d: descriptor %d cannot be watched", m->rank, fd);
     for (int i = 0; i < 20; i++) {
         const int64_t until = conform_now_ns() + conform_limit_s * RINGRED_SECOND / 6;
         if (m->rank == i % m->ranks) /* comes when the others sleep */
@@ -259,7 +273,8 @@ static void sleepers_are_woken(struct me *m)
         while (test(m) == RINGRED_PENDING) {
             atomic_store(&m->hall->flag[m->rank], i + 1);
             const int woken = set >= 0 ? epoll_wait(set, &event, 1, conform_limit_s * 1000 / 6) : sched_yield() + 1;
-            MUST(woken > 0 && conform_now_ns() < until, "rank %d: the call does not end, or its end woke nobody", m->rank);
+            MUST(woken > 0 && conform_now_ns() < until, "rank %d: the call does not end, or its end woke nobody",
+                 m->rank);
         }
         atomic_store(&m->hall->flag[m->rank], i + 1);
     }
@@ -282,7 +297,8 @@ static void abort_frees_ranks_that_wait(struct me *m)
         by->abort(m->self);
         memset(x, 0x33, sizeof x);
         conform_meet(m); /* all have aborted */
-        MUST(x[0] == 0x33333333 && memcmp(x, x + 1, sizeof x - sizeof *x) == 0, "rank %d: a buffer was written after abort", m->rank);
+        MUST(x[0] == 0x33333333 && memcmp(x, x + 1, sizeof x - sizeof *x) == 0,
+             "rank %d: a buffer was written after abort", m->rank);
     } else {
         conform_meet(m);
         conform_meet(m);
@@ -329,8 +345,8 @@ static void nothing_is_left_open(struct me *m)
         by->close(m->self);
         conform_meet(m);
     }
-    MUST(conform_descriptors() <= before, "rank %d: %d descriptors before, %d after opening and closing four times", m->rank, before,
-         conform_descriptors());
+    MUST(conform_descriptors() <= before, "rank %d: %d descriptors before, %d after opening and closing four times",
+         m->rank, before, conform_descriptors());
 }
 
 /* ---- through the library ---- */
@@ -348,12 +364,14 @@ static void run_all(struct me *m, ringred_comm *comm, float *result, int32_t *wh
     for (size_t i = 0; i < MOST; i++)
         exact[i] = value(m->rank, i) * 1000003;
     conform_must(m, comm, ringred_allreduce(comm, in, result, MOST, RINGRED_FLOAT32, RINGRED_SUM), "allreduce");
-    conform_must(m, comm, ringred_reduce_scatter(comm, in, result + MOST, MOST, RINGRED_FLOAT32, RINGRED_AVG), "reduce_scatter");
+    conform_must(m, comm, ringred_reduce_scatter(comm, in, result + MOST, MOST, RINGRED_FLOAT32, RINGRED_AVG),
+                 "reduce_scatter");
     conform_must(m, comm, ringred_broadcast(comm, in, result + 2 * MOST, MOST, RINGRED_FLOAT32, 1), "broadcast");
     conform_must(m, comm, ringred_allreduce(comm, exact, whole, MOST, RINGRED_INT32, RINGRED_SUM), "allreduce");
     conform_must(m, comm, ringred_allreduce(comm, exact, whole + MOST, MOST, RINGRED_INT32, RINGRED_AVG), "allreduce");
     conform_must(m, comm, ringred_comm_split(comm, m->rank % 2, 0, &part), "split");
-    conform_must(m, part, ringred_allreduce(part, in, result + 3 * MOST, MOST, RINGRED_FLOAT32, RINGRED_SUM), "allreduce of a half");
+    conform_must(m, part, ringred_allreduce(part, in, result + 3 * MOST, MOST, RINGRED_FLOAT32, RINGRED_SUM),
+                 "allreduce of a half");
     conform_must(m, comm, ringred_reduce(comm, in, result + 4 * MOST, MOST, RINGRED_FLOAT32, RINGRED_SUM, 0), "reduce");
     MUST(ringred_comm_destroy(part) == 0, "rank %d: destroying a half failed", m->rank);
 }
@@ -372,7 +390,8 @@ static void numbers_are_those_of_the_library(struct me *m)
     ringred_comm *b = conform_library_open(m, "team=", NULL);
     run_all(m, b, theirs, whole + 2 * MOST);
     MUST(ringred_comm_destroy(b) == 0, "rank %d: destroy failed without a team", m->rank);
-    MUST(memcmp(whole, whole + 2 * MOST, 2 * MOST * sizeof *whole) == 0, "rank %d: sums of integers differ from the library's", m->rank);
+    MUST(memcmp(whole, whole + 2 * MOST, 2 * MOST * sizeof *whole) == 0,
+         "rank %d: sums of integers differ from the library's", m->rank);
     for (size_t i = 0; i < RESULTS; i++)
         MUST(by->order == RINGRED_ORDER_TREE ? memcmp(&mine[i], &theirs[i], sizeof *mine) == 0
                                              : fabsf(mine[i] - theirs[i]) <= 1e-5f * fabsf(theirs[i]),
@@ -398,8 +417,8 @@ static void the_library_names_a_rank_that_dies(struct me *m)
         rc = ringred_allreduce(comm, &x, &x, 1, RINGRED_INT32, RINGRED_MAX);
     ringred_error_init(&why);
     (void)ringred_comm_error(comm, &why);
-    MUST(rc == RINGRED_EPEER && why.rank == 2, "rank %d: rank 2 died; the library got status %d, rank %d: %s", m->rank, rc, why.rank,
-         why.text);
+    MUST(rc == RINGRED_EPEER && why.rank == 2, "rank %d: rank 2 died; the library got status %d, rank %d: %s", m->rank,
+         rc, why.rank, why.text);
     (void)ringred_comm_destroy(comm); /* it tells of the same */
 }
 

@@ -252,9 +252,10 @@ int rr_team_prepare(ringred_comm *comm, ringred_error *why);
  * not for this rank. member: c's ranks, as the parent calls them; all: [parent's ranks + 1], room. */
 int rr_team_meet(ringred_comm *comm, struct rr_boot *boot, int64_t deadline_ns, ringred_error *why);
 int rr_team_split(ringred_comm *parent, ringred_comm *c, const int16_t *member, struct rr_team_offer *all);
-struct rr_crew *rr_team_leave(ringred_comm *comm); /* with pool taken, and progress owned: it is the caller's to close */
-void rr_team_drop(ringred_comm *comm);             /* closes it, where nobody else can own progress */
-void rr_teams_abort(struct rr_family *family);     /* with progress owned: what is at work touches no buffer any more */
+/* With pool taken, and progress owned: it is the caller's to close. */
+struct rr_crew *rr_team_leave(ringred_comm *comm);
+void rr_team_drop(ringred_comm *comm);          /* closes it, where nobody else can own progress */
+void rr_teams_abort(struct rr_family *family);  /* with progress owned: what is at work touches no buffer any more */
 bool rr_teams_ring(const struct rr_family *family); /* with progress owned: has all that is under way a descriptor? */
 
 /* ---- many vectors in one request (list.c): runs in turn, each of a large vector or of a bucket of small ones ---- */

@@ -42,8 +42,9 @@ static void describe_call(ringred_comm *c, const char *name, uint64_t bytes, str
     struct rr_chosen x;
     rr_choose_default(c, &call, &x);
     if (x.way.lane == RR_LANE_TEAM) {
-        rr_text_add(t, "\"tree\":\"%s\",\"plan\":\"team %s\"}", rr_is_reduction(call.what) ? rr_choose_tree(c, &call) : "none",
-                    c->family->team->name);
+        if (rr_is_reduction(call.what))
+            rr_text_add(t, "\"tree\":\"%s\",", rr_choose_tree(c, &call));
+        rr_text_add(t, "\"plan\":\"team %s\"}", c->family->team->name);
         return;
     }
     if (x.way.lane != RR_LANE_NONE) {

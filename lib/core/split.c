@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Communicators made from another one. Nothing is connected, mapped or opened, a stranger's team apart: they borrow
- * memory of their ranks' heaps and have a channel on the links. Two exchanges on the parent make one: who belongs together; then, when each
- * rank has what it needs, where its mates find it, or why it cannot. So all ranks of a new communicator have it,
- * or none. */
+ * memory of their ranks' heaps and have a channel on the links. Two exchanges on the parent make one, four where there
+ * are teams: who belongs together; then, when each rank has what it needs, where its mates find it, or why it cannot.
+ * So all ranks of a new communicator have it, or none. */
 #include "core/core.h"
 
 #include <string.h>

@@ -11,9 +11,14 @@
 static int32_t public_number(enum rr_collective what)
 {
     static const int32_t numbers[RR_COLLECTIVES] = {
-        [RR_ALLREDUCE] = RINGRED_ALLREDUCE, [RR_BROADCAST] = RINGRED_BROADCAST, [RR_REDUCE] = RINGRED_REDUCE,
-        [RR_ALLGATHER] = RINGRED_ALLGATHER, [RR_GATHER] = RINGRED_GATHER, [RR_SCATTER] = RINGRED_SCATTER,
-        [RR_REDUCE_SCATTER] = RINGRED_REDUCE_SCATTER, [RR_ALLTOALL] = RINGRED_ALLTOALL,
+        [RR_ALLREDUCE] = RINGRED_ALLREDUCE,
+        [RR_BROADCAST] = RINGRED_BROADCAST,
+        [RR_REDUCE] = RINGRED_REDUCE,
+        [RR_ALLGATHER] = RINGRED_ALLGATHER,
+        [RR_GATHER] = RINGRED_GATHER,
+        [RR_SCATTER] = RINGRED_SCATTER,
+        [RR_REDUCE_SCATTER] = RINGRED_REDUCE_SCATTER,
+        [RR_ALLTOALL] = RINGRED_ALLTOALL,
     };
 
     return numbers[what]; /* a barrier has none */
@@ -133,7 +138,8 @@ static void say_id(const ringred_comm *c, struct rr_team_offer *mine)
 }
 
 /* What one rank cannot do, none does. member NULL: all of them. */
-static int judge(const struct rr_family *f, const struct rr_team_offer *all, const int16_t *member, int n, ringred_error *why)
+static int judge(const struct rr_family *f, const struct rr_team_offer *all, const int16_t *member, int n,
+                 ringred_error *why)
 {
     for (int i = 0; i < n; i++) {
         const struct rr_team_offer *one = &all[member ? member[i] : i];

@@ -51,7 +51,7 @@ struct rr_chosen {
     size_t segment;            /* bytes; 0: chosen as usual */
     enum rr_rule rule;
     int line;                  /* of the table */
-    uint64_t code;             /* what ranks compare, where a function or a team had a say, above RR_ASK_COUNT; else 0 */
+    uint64_t code;             /* what ranks compare, above RR_ASK_COUNT, where a function or a team had a say; or 0 */
 };
 
 /* What a communicator chose last for a collective. */

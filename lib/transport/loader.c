@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #define TEXT_(x) #x
-#define TEXT(x) TEXT_(x)
+#define TEXT(x)  TEXT_(x)
 
 #ifndef RR_PLUGIN_FOLDER
 #define RR_PLUGIN_FOLDER "/usr/lib/ringred"
@@ -65,10 +65,11 @@ static int wrong_entry(const struct kind *kind, void *object, const char *file, 
     for (int abi = 0; abi < 100; abi++) {
         snprintf(other, sizeof other, "%s_%d", kind->stem, abi);
         if (dlsym(object, other))
-            return rr_fail(why, RINGRED_EVERSION, -1, 0, "%s is made for plug-in interface %d, this library has %d", file,
-                           abi, RINGRED_PLUGIN_ABI_VERSION);
+            return rr_fail(why, RINGRED_EVERSION, -1, 0, "%s is made for plug-in interface %d, this library has %d",
+                           file, abi, RINGRED_PLUGIN_ABI_VERSION);
     }
-    return rr_fail(why, RINGRED_EVERSION, -1, 0, "%s exports no function %s: it is no %s", file, kind->entry, kind->name);
+    return rr_fail(why, RINGRED_EVERSION, -1, 0, "%s exports no function %s: it is no %s", file, kind->entry,
+                   kind->name);
 }
 
 int rr_plugin_load(enum rr_plugin_kind which, const char *name, struct rr_loaded *loaded, ringred_error *why)
@@ -129,7 +130,8 @@ static void describe_folder(const char *folder, enum rr_plugin_kind which, int *
         end = 0;
         if (sscanf(e->d_name, "libringred-%15[a-z0-9_-].so%n", name, &end) != 1 || !end || e->d_name[end])
             continue;
-        if (exports(name, RR_PLUGIN_TEAM) ? which == RR_PLUGIN_TEAM || exports(name, which) : which == RR_PLUGIN_TRANSPORT)
+        if (exports(name, RR_PLUGIN_TEAM) ? which == RR_PLUGIN_TEAM || exports(name, which)
+                                          : which == RR_PLUGIN_TRANSPORT)
             describe_one(name, which, listed, text);
     }
     if (d)
@@ -209,8 +211,14 @@ void rr_plugin_host_init(struct rr_plugin_host *h, const struct rr_settings *set
     h->log = log;
     h->interrupt = interrupt;
     h->table = (ringred_host){ .struct_size = sizeof h->table,
-                               .peer_timeout_ns = rr_setting(settings, RR_SET_PEER_TIMEOUT), .context = h,
-                               .log = host_log, .fail = host_fail, .now_ns = host_now, .setting = host_setting,
-                               .secret = host_secret, .own_descriptor = host_own, .close_descriptor = host_close,
+                               .peer_timeout_ns = rr_setting(settings, RR_SET_PEER_TIMEOUT),
+                               .context = h,
+                               .log = host_log,
+                               .fail = host_fail,
+                               .now_ns = host_now,
+                               .setting = host_setting,
+                               .secret = host_secret,
+                               .own_descriptor = host_own,
+                               .close_descriptor = host_close,
                                .is_interrupted = host_is_interrupted };
 }

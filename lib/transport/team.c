@@ -23,8 +23,14 @@ static int check_table(const ringred_team *by, const char *name, const char *fil
     if (by->order != RINGRED_ORDER_ANY && by->order != RINGRED_ORDER_TREE)
         return rr_fail(why, RINGRED_EVERSION, -1, 0, "%s: it adds in order %d, which this library does not know", file,
                        by->order);
-    lacks = !by->can ? "can" : !by->id ? "id" : !by->open ? "open" : !by->start ? "start" : !by->test ? "test"
-            : !by->abort ? "abort" : !by->close ? "close" : NULL;
+    lacks = !by->can     ? "can"
+            : !by->id    ? "id"
+            : !by->open  ? "open"
+            : !by->start ? "start"
+            : !by->test  ? "test"
+            : !by->abort ? "abort"
+            : !by->close ? "close"
+                         : NULL;
     return lacks ? rr_fail(why, RINGRED_EVERSION, -1, 0, "%s: its table has no function \"%s\"", file, lacks) : 0;
 }
 
@@ -55,8 +61,10 @@ static int failed(const struct rr_crew *c, int rc, const char *what, ringred_err
 {
     if (rc > 0)
         return rr_fail(why, RINGRED_EINTERNAL, -1, 0, "team %s: %s answered %d", c->by->name, what, rc);
-    return rr_fail(why, rc, why->rank, why->system, "team %s: %.400s", c->by->name,
-                   why->text[0] ? why->text : what);
+    int32_t system = why->system; /* which its sentence has in words */
+    rr_fail(why, rc, why->rank, 0, "team %s: %.400s", c->by->name, why->text[0] ? why->text : what);
+    why->system = system;
+    return rc;
 }
 
 static int watch(struct rr_crew *c, int epoll, ringred_error *why)
@@ -71,7 +79,8 @@ static int watch(struct rr_crew *c, int epoll, ringred_error *why)
     return rr_fail(why, RINGRED_ESYSTEM, -1, system, "team %s: its descriptor cannot be watched", c->by->name);
 }
 
-int rr_crew_open(struct rr_crew *c, const struct rr_team_offer *first, int epoll, int64_t deadline_ns, ringred_error *why)
+int rr_crew_open(struct rr_crew *c, const struct rr_team_offer *first, int epoll, int64_t deadline_ns,
+                 ringred_error *why)
 {
     int bytes = first->bytes < RINGRED_ADDRESS_MOST ? first->bytes : RINGRED_ADDRESS_MOST;
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A library in the shape of NCCL, for memory of hosts, and the team that it makes for libringred. Everything goes by way of
- * rank 0: each rank sends what it has there and gets what it shall have. A thread of each communicator does what was
- * issued, in that order. With FAKE_TREE defined it adds in libringred's order, else the same from rank 1 round to rank 0;
- * with FAKE_LIES it only says so, with FAKE_LACKS a function is missing.
+/* A library in the shape of NCCL, for memory of hosts, and the team that it makes for libringred. Everything goes by
+ * way of rank 0: each rank sends what it has there and gets what it shall have. A thread of each communicator does what
+ * was issued, in that order. With FAKE_TREE defined it adds in libringred's order, else the same from rank 1 round to
+ * rank 0; with FAKE_LIES it only says so, with FAKE_LACKS a function is missing.
  *
- * Variables make it misbehave: FAKE_NCCL_UNUSABLE=RANK, FAKE_NCCL_FAIL, _STALL and _DIE=RANK:CALL (from 1, of the process), _DEAF
- * (an end of a connection is not told), _NO_BELL, _MUTE (there is a bell, and it does not ring), _CANNOT. It counts its calls in
- * fake_nccl_calls, and what was aborted. */
+ * Variables make it misbehave: FAKE_NCCL_UNUSABLE=RANK, FAKE_NCCL_FAIL, _STALL and _DIE=RANK:CALL (from 1, of the
+ * process), _DEAF (an end of a connection is not told), _NO_BELL, _MUTE (there is a bell, and it does not ring),
+ * _CANNOT. It counts its calls in fake_nccl_calls, and what was aborted. */
 #include <ringred/team.h>
 
 #include <errno.h>
@@ -31,10 +31,24 @@
 /* ==== what a libnccl has ==== */
 
 typedef enum {
-    ncclSuccess = 0, ncclSystemError = 2, ncclInvalidArgument = 4, ncclInvalidUsage = 5, ncclRemoteError = 6, ncclInProgress = 7
+    ncclSuccess = 0,
+    ncclSystemError = 2,
+    ncclInvalidArgument = 4,
+    ncclInvalidUsage = 5,
+    ncclRemoteError = 6,
+    ncclInProgress = 7
 } ncclResult_t;
 typedef enum {
-    ncclInt8, ncclUint8, ncclInt32, ncclUint32, ncclInt64, ncclUint64, ncclFloat16, ncclFloat32, ncclFloat64, ncclTypes
+    ncclInt8,
+    ncclUint8,
+    ncclInt32,
+    ncclUint32,
+    ncclInt64,
+    ncclUint64,
+    ncclFloat16,
+    ncclFloat32,
+    ncclFloat64,
+    ncclTypes
 } ncclDataType_t;
 typedef enum { ncclSum, ncclProd, ncclMax, ncclMin, ncclAvg } ncclRedOp_t;
 typedef struct {
@@ -62,11 +76,11 @@ struct op {
 
 struct ncclComm {
     int rank, ranks;
-    int *fd;                    /* [ranks] rank 0: to each other one; others: [0] */
-    int bell;                   /* rings at the end of each operation */
+    int *fd;  /* [ranks] rank 0: to each other one; others: [0] */
+    int bell; /* rings at the end of each operation */
     pthread_t thread;
     bool joined;
-    pthread_mutex_t lock;       /* guards what follows */
+    pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t changed;
     struct op queue[QUEUE];
     unsigned issued, ended;
@@ -78,32 +92,32 @@ __attribute__((visibility("default"))) _Atomic int fake_nccl_calls, fake_nccl_ab
 
 /* ---- adding ---- */
 
-#define FOLD(name, type, as)                                                                                \
-    static void name(void *into, const void *from, size_t n, ncclRedOp_t op)                                \
-    {                                                                                                       \
-        type *a = into;                                                                                     \
-        const type *b = from;                                                                               \
-        for (size_t i = 0; i < n; i++)                                                                      \
-            a[i] = op == ncclProd  ? (type)((as)a[i] * (as)b[i])                                            \
-                   : op == ncclMax ? (b[i] > a[i] ? b[i] : a[i])                                            \
-                   : op == ncclMin ? (b[i] < a[i] ? b[i] : a[i])                                            \
-                                   : (type)((as)a[i] + (as)b[i]);                                           \
+#define FOLD(name, type, as)                                                 \
+    static void name(void *into, const void *from, size_t n, ncclRedOp_t op) \
+    {                                                                        \
+        type *a = into;                                                      \
+        const type *b = from;                                                \
+        for (size_t i = 0; i < n; i++)                                       \
+            a[i] = op == ncclProd  ? (type)((as)a[i] * (as)b[i])             \
+                   : op == ncclMax ? (b[i] > a[i] ? b[i] : a[i])             \
+                   : op == ncclMin ? (b[i] < a[i] ? b[i] : a[i])             \
+                                   : (type)((as)a[i] + (as)b[i]);            \
     }
-#define FINISH_INT(name, type)                                     \
-    static void name(void *into, size_t n, int ranks)              \
-    {                                                              \
-        type *a = into;                                            \
-        for (size_t i = 0; i < n; i++)                             \
-            a[i] = (type)(a[i] / (type)ranks);                     \
+#define FINISH_INT(name, type)                        \
+    static void name(void *into, size_t n, int ranks) \
+    {                                                 \
+        type *a = into;                               \
+        for (size_t i = 0; i < n; i++)                \
+            a[i] = (type)(a[i] / (type)ranks);        \
     }
-#define FINISH_FLOAT(name, type, nan)                              \
-    static void name(void *into, size_t n, int ranks)              \
-    {                                                              \
-        type *a = into;                                            \
-        for (size_t i = 0; i < n; i++) {                           \
-            a[i] = a[i] / (type)ranks;                             \
-            a[i] = isnan(a[i]) ? nan : a[i];                       \
-        }                                                          \
+#define FINISH_FLOAT(name, type, nan)                 \
+    static void name(void *into, size_t n, int ranks) \
+    {                                                 \
+        type *a = into;                               \
+        for (size_t i = 0; i < n; i++) {              \
+            a[i] = a[i] / (type)ranks;                \
+            a[i] = isnan(a[i]) ? nan : a[i];          \
+        }                                             \
     }
 FOLD(fold_int8, int8_t, uint32_t)
 FOLD(fold_uint8, uint8_t, uint32_t)
@@ -127,10 +141,14 @@ static const struct type {
     void (*fold)(void *into, const void *from, size_t n, ncclRedOp_t op);
     void (*finish)(void *into, size_t n, int ranks);
 } types[ncclTypes] = {
-    [ncclInt8] = { 1, fold_int8, finish_int8 },       [ncclUint8] = { 1, fold_uint8, finish_uint8 },
-    [ncclInt32] = { 4, fold_int32, finish_int32 },    [ncclUint32] = { 4, fold_uint32, finish_uint32 },
-    [ncclInt64] = { 8, fold_int64, finish_int64 },    [ncclUint64] = { 8, fold_uint64, finish_uint64 },
-    [ncclFloat16] = { 2, NULL, NULL },                [ncclFloat32] = { 4, fold_float, finish_float },
+    [ncclInt8] = { 1, fold_int8, finish_int8 },
+    [ncclUint8] = { 1, fold_uint8, finish_uint8 },
+    [ncclInt32] = { 4, fold_int32, finish_int32 },
+    [ncclUint32] = { 4, fold_uint32, finish_uint32 },
+    [ncclInt64] = { 8, fold_int64, finish_int64 },
+    [ncclUint64] = { 8, fold_uint64, finish_uint64 },
+    [ncclFloat16] = { 2, NULL, NULL },
+    [ncclFloat32] = { 4, fold_float, finish_float },
     [ncclFloat64] = { 8, fold_double, finish_double },
 };
 
@@ -334,7 +352,7 @@ static struct {
     struct {
         ncclUniqueId id;
         int fd;
-    } listens[PENDING_MOST];    /* until rank 0 comes; fd 0: free */
+    } listens[PENDING_MOST]; /* until rank 0 comes; fd 0: free */
 } ids = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static socklen_t address_of(const ncclUniqueId *id, struct sockaddr_un *to)
@@ -399,7 +417,8 @@ static ncclResult_t gather_all(ncclComm_t c, int listener, const ncclConfig_t *c
         const int fd = wait_readable(listener, config) ? accept4(listener, NULL, NULL, SOCK_CLOEXEC) : -1;
         if (fd < 0)
             return ncclRemoteError;
-        if (!wait_readable(fd, config) || !get(fd, &rank, sizeof rank) || rank < 1 || rank >= c->ranks || c->fd[rank] >= 0) {
+        if (!wait_readable(fd, config) || !get(fd, &rank, sizeof rank) || rank < 1 || rank >= c->ranks ||
+            c->fd[rank] >= 0) {
             close(fd);
             return ncclRemoteError;
         }
@@ -448,7 +467,8 @@ static ncclResult_t start_thread(ncclComm_t c)
     return rc ? ncclSystemError : ncclSuccess;
 }
 
-static ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank, const ncclConfig_t *config)
+static ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank,
+                                           const ncclConfig_t *config)
 {
     ncclComm_t c = calloc(1, sizeof *c);
     ncclResult_t rc = ncclSystemError;
@@ -528,29 +548,39 @@ static ncclResult_t issue(ncclComm_t c, const struct op *o)
 
 /* ==== the team ==== */
 
-static const int8_t type_of[] = { /* + 1 */
-    [RINGRED_INT8] = ncclInt8 + 1, [RINGRED_UINT8] = ncclUint8 + 1, [RINGRED_INT32] = ncclInt32 + 1,
-    [RINGRED_UINT32] = ncclUint32 + 1, [RINGRED_INT64] = ncclInt64 + 1, [RINGRED_UINT64] = ncclUint64 + 1,
-    [RINGRED_FLOAT16] = ncclFloat16 + 1, [RINGRED_FLOAT32] = ncclFloat32 + 1, [RINGRED_FLOAT64] = ncclFloat64 + 1,
-    [RINGRED_BYTES] = 0,
+static const int8_t type_of[] = {
+    /* + 1 */
+    [RINGRED_INT8] = ncclInt8 + 1,       [RINGRED_UINT8] = ncclUint8 + 1,
+    [RINGRED_INT32] = ncclInt32 + 1,     [RINGRED_UINT32] = ncclUint32 + 1,
+    [RINGRED_INT64] = ncclInt64 + 1,     [RINGRED_UINT64] = ncclUint64 + 1,
+    [RINGRED_FLOAT16] = ncclFloat16 + 1, [RINGRED_FLOAT32] = ncclFloat32 + 1,
+    [RINGRED_FLOAT64] = ncclFloat64 + 1, [RINGRED_BYTES] = 0,
 };
 
 static int op_of(int32_t op)
 {
-    return op == RINGRED_SUM ? ncclSum : op == RINGRED_PROD ? ncclProd : op == RINGRED_MAX ? ncclMax : op == RINGRED_MIN ? ncclMin
-           : op == RINGRED_AVG ? ncclAvg : -1;
+    return op == RINGRED_SUM    ? ncclSum
+           : op == RINGRED_PROD ? ncclProd
+           : op == RINGRED_MAX  ? ncclMax
+           : op == RINGRED_MIN  ? ncclMin
+           : op == RINGRED_AVG  ? ncclAvg
+                                : -1;
 }
 
 static int kind_of(int32_t collective)
 {
-    return collective == RINGRED_ALLREDUCE ? ALL_REDUCE : collective == RINGRED_REDUCE ? REDUCE
-           : collective == RINGRED_REDUCE_SCATTER ? REDUCE_SCATTER : collective == RINGRED_BROADCAST ? BROADCAST
-           : collective == RINGRED_ALLGATHER ? ALL_GATHER : -1;
+    return collective == RINGRED_ALLREDUCE        ? ALL_REDUCE
+           : collective == RINGRED_REDUCE         ? REDUCE
+           : collective == RINGRED_REDUCE_SCATTER ? REDUCE_SCATTER
+           : collective == RINGRED_BROADCAST      ? BROADCAST
+           : collective == RINGRED_ALLGATHER      ? ALL_GATHER
+                                                  : -1;
 }
 
 static int32_t fake_can(const ringred_team_call *call)
 {
-    const int type = (size_t)call->type < sizeof type_of ? type_of[call->type] - 1 : -1, kind = kind_of(call->collective);
+    const int type = (size_t)call->type < sizeof type_of ? type_of[call->type] - 1 : -1,
+              kind = kind_of(call->collective);
     const bool is_float = type == ncclFloat32 || type == ncclFloat64;
     bool fine = type >= 0 && kind >= 0 && call->scale == 1 && !getenv("FAKE_NCCL_CANNOT");
 
@@ -608,8 +638,12 @@ static int32_t fake_open(const ringred_host *host, const void *id, int32_t bytes
 static inline int32_t fake_start(void *self, const ringred_team_call *call, ringred_error *why)
 {
     struct self *s = self;
-    const struct op o = { (enum kind)kind_of(call->collective), call->send, call->recv, call->count,
-                          (ncclDataType_t)(type_of[call->type] - 1), call->op ? (ncclRedOp_t)op_of(call->op) : ncclSum,
+    const struct op o = { (enum kind)kind_of(call->collective),
+                          call->send,
+                          call->recv,
+                          call->count,
+                          (ncclDataType_t)(type_of[call->type] - 1),
+                          call->op ? (ncclRedOp_t)op_of(call->op) : ncclSum,
                           call->root };
 
     return issue(s->comm, &o) == ncclSuccess ? 0 : s->host->fail(why, RINGRED_EINTERNAL, -1, 0, "the queue is full");

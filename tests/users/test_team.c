@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A team of a stranger's, the fake NCCL, through the library: which calls it gets, that their numbers are those that are
- * promised, and that nothing waits in it for ever. */
+/* A team of a stranger's, the fake NCCL, through the library: which calls it gets, that their numbers are those that
+ * are promised, and that nothing waits in it for ever. */
 #include "calls.h"
 
 #include <dlfcn.h>
@@ -23,10 +23,10 @@ struct scene {
     const char *set[3]; /* "NAME=value" */
     int32_t status;
     const char *words;
-    int named;          /* the rank that errors must name; -1: any */
+    int named; /* the rank that errors must name; -1: any */
     uint64_t deaths;
     bool exact;
-    int calls;          /* that the fake must have had; -1: some */
+    int calls; /* that the fake must have had; -1: some */
 };
 
 static void play(const struct scene *scenes, size_t n, void (*run)(struct rank *me))
@@ -36,8 +36,11 @@ static void play(const struct scene *scenes, size_t n, void (*run)(struct rank *
 
         coll_setup_text(&scenes[i].setup, text, sizeof text);
         print_message("             %s %s\n", text, scenes[i].set[0] ? scenes[i].set[0] : "");
-        ranks_run(&(struct ranks_plan){ .size = scenes[i].setup.ranks, .run = run, .deadline_s = 60,
-                                        .argument = (void *)(uintptr_t)&scenes[i], .may_die = scenes[i].deaths });
+        ranks_run(&(struct ranks_plan){ .size = scenes[i].setup.ranks,
+                                        .run = run,
+                                        .deadline_s = 60,
+                                        .argument = (void *)(uintptr_t)&scenes[i],
+                                        .may_die = scenes[i].deaths });
     }
 }
 #define PLAY(scenes, run) play(scenes, sizeof scenes / sizeof scenes[0], run)
@@ -90,7 +93,8 @@ static void check_error(ringred_comm *comm, const struct scene *s, int32_t rc)
     rank_check_int(ringred_comm_error(comm, &error), 0);
     rank_check_msg(rc == s->status, "status %d and not %d: %s", rc, s->status, error.text);
     rank_check_msg(strstr(error.text, s->words) != NULL, "\"%s\" does not say \"%s\"", error.text, s->words);
-    rank_check_msg(s->named < 0 || error.rank == s->named, "names rank %d and not %d: %s", error.rank, s->named, error.text);
+    rank_check_msg(s->named < 0 || error.rank == s->named, "names rank %d and not %d: %s", error.rank, s->named,
+                   error.text);
 }
 
 /* ---- numbers ---- */
@@ -107,7 +111,9 @@ static void one_of_many(ringred_comm *comm, const struct calls_memory *m, struct
 
     c.root = (int)numbers_below(all, (uint64_t)me->size);
     c.count = counts[numbers_below(all, 6)];
-    c.job = (struct numbers_job){ .ranks = me->size, .seed = numbers_next(all), .host = coll_hosts(&s->setup, host),
+    c.job = (struct numbers_job){ .ranks = me->size,
+                                  .seed = numbers_next(all),
+                                  .host = coll_hosts(&s->setup, host),
                                   .kind = s->exact ? NUMBERS_WILD : NUMBERS_COUNTING };
     do {
         const bool usual = numbers_below(all, 2);
@@ -260,13 +266,16 @@ static void test_the_function_choose_has_the_last_word(void **state)
 
 static void test_explaining_names_the_team(void **state)
 {
-    static const char *const fast[] = { "team=fakenccl", "numerics=fast", NULL }, *const plain[] = { "team=fakenccl", NULL };
+    static const char *const fast[] = { "team=fakenccl", "numerics=fast", NULL }, *const plain[] = { "team=fakenccl",
+                                                                                                     NULL };
     static const char *const none[] = { "team=nosuch", NULL };
     static char text[20000];
 
     (void)state;
     assert_true(ringred_explain("per_host=4 nodes=1 bytes=1M", fast, text, sizeof text) > 0);
-    assert_non_null(strstr(text, "\"choice\":{\"algorithm\":\"team\",\"segment\":0,\"rule\":\"team\",\"team\":\"fakenccl\",\"tree\":\"any\"}"));
+    assert_non_null(strstr(
+        text,
+        "\"choice\":{\"algorithm\":\"team\",\"segment\":0,\"rule\":\"team\",\"team\":\"fakenccl\",\"tree\":\"any\"}"));
     assert_true(ringred_explain("per_host=4 nodes=1 bytes=1M", plain, text, sizeof text) > 0);
     assert_null(strstr(text, "\"rule\":\"team\""));
     assert_true(ringred_explain("per_host=4 nodes=1 bytes=1M type=int32", plain, text, sizeof text) > 0);
@@ -301,13 +310,20 @@ static void disagree(struct rank *me)
 
 static void test_disagreement_is_found_before_the_team_is_asked(void **state)
 {
-#define DIFFERS(n, transport, what, text) \
-    { .setup = { n, { "team=fakenccl", "numerics=fast", transport } }, .status = RINGRED_EMISMATCH, .words = text, .named = -1, .calls = what }
+#define DIFFERS(n, transport, what, text)                                                                            \
+    {                                                                                                                \
+        .setup = { n, { "team=fakenccl", "numerics=fast", transport } }, .status = RINGRED_EMISMATCH, .words = text, \
+        .named = -1, .calls = what                                                                                   \
+    }
     static const struct scene scenes[] = {
-        DIFFERS(2, "transport=shm", 0, "asked for allreduce (sum) of"), DIFFERS(3, "transport=tcp", 0, "asked for allreduce (sum) of"),
-        DIFFERS(4, "ranks_per_host=2", 0, "asked for allreduce (sum) of"), DIFFERS(3, "transport=shm", 1, "barrier"),
-        DIFFERS(3, "transport=tcp", 1, "barrier"), DIFFERS(2, "transport=shm", 2, "or the team"),
-        DIFFERS(3, "transport=tcp", 2, "or the team"), DIFFERS(4, "ranks_per_host=2", 2, "or the team"),
+        DIFFERS(2, "transport=shm", 0, "asked for allreduce (sum) of"),
+        DIFFERS(3, "transport=tcp", 0, "asked for allreduce (sum) of"),
+        DIFFERS(4, "ranks_per_host=2", 0, "asked for allreduce (sum) of"),
+        DIFFERS(3, "transport=shm", 1, "barrier"),
+        DIFFERS(3, "transport=tcp", 1, "barrier"),
+        DIFFERS(2, "transport=shm", 2, "or the team"),
+        DIFFERS(3, "transport=tcp", 2, "or the team"),
+        DIFFERS(4, "ranks_per_host=2", 2, "or the team"),
     };
 
     (void)state;
@@ -340,12 +356,17 @@ static void call_until_failure(struct rank *me)
 
 static void test_a_rank_that_dies_is_named(void **state)
 {
-#define DIES(n, transport, ...) \
-    { .setup = { n, { "team=fakenccl", "numerics=fast", transport } }, .set = { "FAKE_NCCL_DIE=1:2", __VA_ARGS__ }, \
-      .status = RINGRED_EPEER, .words = "rank 1", .named = CULPRIT, .deaths = 1u << CULPRIT }
+#define DIES(n, transport, ...)                                                                                       \
+    {                                                                                                                 \
+        .setup = { n, { "team=fakenccl", "numerics=fast", transport } }, .set = { "FAKE_NCCL_DIE=1:2", __VA_ARGS__ }, \
+        .status = RINGRED_EPEER, .words = "rank 1", .named = CULPRIT, .deaths = 1u << CULPRIT                         \
+    }
     static const struct scene scenes[] = {
-        DIES(2, "transport=shm", NULL), DIES(3, "transport=tcp", NULL), DIES(4, "ranks_per_host=2", NULL),
-        DIES(2, "transport=shm", "FAKE_NCCL_DEAF=1"), DIES(3, "transport=tcp", "FAKE_NCCL_DEAF=1"),
+        DIES(2, "transport=shm", NULL),
+        DIES(3, "transport=tcp", NULL),
+        DIES(4, "ranks_per_host=2", NULL),
+        DIES(2, "transport=shm", "FAKE_NCCL_DEAF=1"),
+        DIES(3, "transport=tcp", "FAKE_NCCL_DEAF=1"),
         DIES(3, "progress=thread", "FAKE_NCCL_DEAF=1", "FAKE_NCCL_NO_BELL=1"),
     };
 
@@ -355,11 +376,16 @@ static void test_a_rank_that_dies_is_named(void **state)
 
 static void test_what_a_team_fails_with_is_told_to_all(void **state)
 {
-#define FAILS(n, transport) \
-    { .setup = { n, { "team=fakenccl", "numerics=fast", transport } }, .set = { "FAKE_NCCL_FAIL=1:2" }, .status = RINGRED_ESYSTEM, \
-      .words = "team fakenccl: unhandled system error", .named = -1 }
+#define FAILS(n, transport)                                                                               \
+    {                                                                                                     \
+        .setup = { n, { "team=fakenccl", "numerics=fast", transport } }, .set = { "FAKE_NCCL_FAIL=1:2" }, \
+        .status = RINGRED_ESYSTEM, .words = "team fakenccl: unhandled system error", .named = -1          \
+    }
     static const struct scene scenes[] = {
-        FAILS(2, "transport=shm"), FAILS(3, "transport=tcp"), FAILS(4, "ranks_per_host=2"), FAILS(3, "progress=thread"),
+        FAILS(2, "transport=shm"),
+        FAILS(3, "transport=tcp"),
+        FAILS(4, "ranks_per_host=2"),
+        FAILS(3, "progress=thread"),
     };
 
     (void)state;
@@ -368,10 +394,13 @@ static void test_what_a_team_fails_with_is_told_to_all(void **state)
 
 static void test_a_time_limit_ends_what_waits_in_a_team(void **state)
 {
-#define STALLS(n, transport) \
-    { .setup = { n, { "team=fakenccl", "numerics=fast", "timeout=0.3", transport } }, .set = { "FAKE_NCCL_STALL=1:2" }, \
-      .status = RINGRED_ETIMEOUT, .words = "did not end within", .named = -1 }
-    static const struct scene scenes[] = { STALLS(2, "transport=shm"), STALLS(3, "transport=tcp"), STALLS(2, "progress=thread") };
+#define STALLS(n, transport)                                                                                     \
+    {                                                                                                            \
+        .setup = { n, { "team=fakenccl", "numerics=fast", "timeout=0.3", transport } },                          \
+        .set = { "FAKE_NCCL_STALL=1:2" }, .status = RINGRED_ETIMEOUT, .words = "did not end within", .named = -1 \
+    }
+    static const struct scene scenes[] = { STALLS(2, "transport=shm"), STALLS(3, "transport=tcp"),
+                                           STALLS(2, "progress=thread") };
 
     (void)state;
     PLAY(scenes, call_until_failure);
@@ -403,10 +432,13 @@ static void aborts(struct rank *me)
 
 static void test_another_thread_aborts(void **state)
 {
-#define ABORTS(n, transport) \
-    { .setup = { n, { "team=fakenccl", "numerics=fast", transport } }, .set = { "FAKE_NCCL_STALL=1:1" }, .status = RINGRED_EABORTED, \
-      .words = "rank 0 aborted", .named = 0 }
-    static const struct scene scenes[] = { ABORTS(2, "transport=shm"), ABORTS(3, "transport=tcp"), ABORTS(2, "progress=thread") };
+#define ABORTS(n, transport)                                                                               \
+    {                                                                                                      \
+        .setup = { n, { "team=fakenccl", "numerics=fast", transport } }, .set = { "FAKE_NCCL_STALL=1:1" }, \
+        .status = RINGRED_EABORTED, .words = "rank 0 aborted", .named = 0                                  \
+    }
+    static const struct scene scenes[] = { ABORTS(2, "transport=shm"), ABORTS(3, "transport=tcp"),
+                                           ABORTS(2, "progress=thread") };
 
     (void)state;
     PLAY(scenes, aborts);
@@ -442,9 +474,16 @@ static void leaves(struct rank *me)
         rank_check_int(ringred_comm_destroy(comm), 0);
         rank_check_int(status, RINGRED_EABORTED);
     } else {
-        check_error(comm, s, ringred_run(comm, &(ringred_call){ .struct_size = sizeof call, .collective = RINGRED_ALLREDUCE, .send = x,
-                                                                 .recv = x, .count = COUNT, .type = RINGRED_FLOAT32, .op = RINGRED_SUM,
-                                                                 .scale = 1, .timeout_ns = RINGRED_BY_SETTING }));
+        check_error(comm, s,
+                    ringred_run(comm, &(ringred_call){ .struct_size = sizeof call,
+                                                       .collective = RINGRED_ALLREDUCE,
+                                                       .send = x,
+                                                       .recv = x,
+                                                       .count = COUNT,
+                                                       .type = RINGRED_FLOAT32,
+                                                       .op = RINGRED_SUM,
+                                                       .scale = 1,
+                                                       .timeout_ns = RINGRED_BY_SETTING }));
         rank_check_int(ringred_comm_destroy(comm), s->status);
     }
     free(x); /* nobody is at work on it any more */
@@ -452,11 +491,16 @@ static void leaves(struct rank *me)
 
 static void test_destroy_ends_what_is_in_flight(void **state)
 {
-#define LEAVES(n, transport, ...) \
-    { .setup = { n, { "team=fakenccl", "numerics=fast", transport } }, .set = { "FAKE_NCCL_STALL=1:1", __VA_ARGS__ }, \
-      .status = RINGRED_EPEER, .words = "rank 1 left the communicator after operation 0", .named = CULPRIT }
+#define LEAVES(n, transport, ...)                                                   \
+    {                                                                               \
+        .setup = { n, { "team=fakenccl", "numerics=fast", transport } },            \
+        .set = { "FAKE_NCCL_STALL=1:1", __VA_ARGS__ }, .status = RINGRED_EPEER,     \
+        .words = "rank 1 left the communicator after operation 0", .named = CULPRIT \
+    }
     static const struct scene scenes[] = {
-        LEAVES(2, "transport=shm", NULL), LEAVES(3, "transport=tcp", NULL), LEAVES(2, "transport=shm", "FAKE_NCCL_DEAF=1"),
+        LEAVES(2, "transport=shm", NULL),
+        LEAVES(3, "transport=tcp", NULL),
+        LEAVES(2, "transport=shm", "FAKE_NCCL_DEAF=1"),
     };
 
     (void)state;
@@ -487,11 +531,16 @@ static void leaves_part(struct rank *me)
 
 static void test_destroying_a_part_ends_what_is_in_flight(void **state)
 {
-#define LEAVES_PART(n, transport) \
-    { .setup = { n, { "team=fakenccl", "numerics=fast", "linger=0.2", transport } }, .set = { "FAKE_NCCL_STALL=1:1" }, \
-      .status = RINGRED_EABORTED, .words = "rank 1 destroyed a communicator in the middle of an operation", .named = CULPRIT }
+#define LEAVES_PART(n, transport)                                                                  \
+    {                                                                                              \
+        .setup = { n, { "team=fakenccl", "numerics=fast", "linger=0.2", transport } },             \
+        .set = { "FAKE_NCCL_STALL=1:1" }, .status = RINGRED_EABORTED,                              \
+        .words = "rank 1 destroyed a communicator in the middle of an operation", .named = CULPRIT \
+    }
     static const struct scene scenes[] = {
-        LEAVES_PART(2, "transport=shm"), LEAVES_PART(3, "transport=tcp"), LEAVES_PART(3, "progress=thread"),
+        LEAVES_PART(2, "transport=shm"),
+        LEAVES_PART(3, "transport=tcp"),
+        LEAVES_PART(3, "progress=thread"),
     };
 
     (void)state;
@@ -516,7 +565,8 @@ static void parts(struct rank *me)
         x = y = 1;
         if ((me->rank + i) % 2)
             coll_must(comm, ringred_allreduce_start(comm, &x, &x, 1, RINGRED_INT32, RINGRED_SUM, &a), "allreduce");
-        coll_must(half, ringred_allreduce_start(half, &y, &y, 1, RINGRED_INT32, RINGRED_SUM, &b), "allreduce of a half");
+        coll_must(half, ringred_allreduce_start(half, &y, &y, 1, RINGRED_INT32, RINGRED_SUM, &b),
+                  "allreduce of a half");
         if ((me->rank + i) % 2 == 0)
             coll_must(comm, ringred_allreduce_start(comm, &x, &x, 1, RINGRED_INT32, RINGRED_SUM, &a), "allreduce");
         coll_must(comm, ringred_wait(a, RINGRED_FOREVER), "wait");
@@ -622,7 +672,8 @@ static void refused(struct rank *me)
     rank_check_msg(strstr(why.text, "it is no transport") != NULL, "%s", why.text);
     rank_check(setenv("FAKE_NCCL_UNUSABLE", "1", 1) == 0);
     rank_check_int(try(me, "team=fakenccl", &why), RINGRED_EUNSUPPORTED);
-    rank_check_msg(strstr(why.text, "rank 1 cannot use team fakenccl: there is no device here") != NULL, "%s", why.text);
+    rank_check_msg(strstr(why.text, "rank 1 cannot use team fakenccl: there is no device here") != NULL, "%s",
+                   why.text);
     if (me->rank == 0)
         rank_check(setenv("RINGRED_PLUGIN_PATH", "/nowhere", 1) == 0); /* one rank alone does not have it */
     rank_check(unsetenv("FAKE_NCCL_UNUSABLE") == 0);
@@ -641,8 +692,11 @@ static void refused_part(struct rank *me)
     rank_check_int(rc, me->rank == 2 ? 0 : RINGRED_EUNSUPPORTED);
     ringred_error_init(&why);
     rank_check_int(ringred_comm_error(comm, &why), 0);
-    rank_check_msg(me->rank == 2 || strstr(why.text, "rank 1 could not take part in a new communicator: team fakenccl: there is no device") != NULL,
-                   "%s", why.text);
+    rank_check_msg(
+        me->rank == 2 ||
+            strstr(why.text, "rank 1 could not take part in a new communicator: team fakenccl: there is no device") !=
+                NULL,
+        "%s", why.text);
     rank_check_int(ringred_comm_destroy(part), 0);
     coll_must(comm, ringred_allreduce(comm, &x, &x, 1, RINGRED_INT32, RINGRED_SUM), "allreduce afterwards");
     rank_check_int(x, me->size);
@@ -651,7 +705,8 @@ static void refused_part(struct rank *me)
 
 static void test_all_ranks_have_a_team_or_none(void **state)
 {
-    static const struct scene scenes[] = { { .setup = { 3, { "team=fakenccl" } } } }, four[] = { { .setup = { 4, { "team=fakenccl" } } } };
+    static const struct scene scenes[] = { { .setup = { 3, { "team=fakenccl" } } } },
+                              four[] = { { .setup = { 4, { "team=fakenccl" } } } };
 
     (void)state;
     PLAY(scenes, refused);
