@@ -635,7 +635,7 @@ static int32_t fake_open(const ringred_host *host, const void *id, int32_t bytes
     return 0;
 }
 
-static inline int32_t fake_start(void *self, const ringred_team_call *call, ringred_error *why)
+static int32_t fake_start(void *self, const ringred_team_call *call, ringred_error *why)
 {
     struct self *s = self;
     const struct op o = { (enum kind)kind_of(call->collective),
@@ -681,7 +681,7 @@ __attribute__((visibility("default"))) const ringred_team *RINGRED_TEAM_ENTRY(vo
 
 const ringred_team *RINGRED_TEAM_ENTRY(void)
 {
-    static const ringred_team table = {
+    static ringred_team table = {
         .struct_size = sizeof table,
 #if defined FAKE_TREE || defined FAKE_LIES
         .order = RINGRED_ORDER_TREE,
@@ -694,14 +694,15 @@ const ringred_team *RINGRED_TEAM_ENTRY(void)
         .can = fake_can,
         .id = fake_id,
         .open = fake_open,
-#ifndef FAKE_LACKS
         .start = fake_start,
-#endif
         .test = fake_test,
         .descriptor = fake_descriptor,
         .abort = fake_abort,
         .close = fake_close,
     };
 
+#ifdef FAKE_LACKS
+    table.start = NULL;
+#endif
     return &table;
 }
