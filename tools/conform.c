@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ringred-conform: does a transport keep what <ringred/transport.h> says? Each test forks ranks that use the
- * plug-in's table directly, as the library does; the last ones run collectives over it and compare bits with those over
- * shared memory. See usage(). */
-#include <ringred/transport.h>
+/* ringred-conform: does a transport keep what <ringred/transport.h> says, or a team (conform_team.c) what
+ * <ringred/team.h> does? Each test forks ranks that use the plug-in's table directly, as the library does; the last
+ * ones run collectives over it and compare bits with those over shared memory. See usage(). */
+#include "conform.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -10,8 +10,6 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
-#include <stdatomic.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,34 +19,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#define RANKS 4
+int conform_limit_s = 60;
+const char *conform_name;
 
-static int limit_s = 60; /* for a test; a third of it for what has to come, a sixth for a sleeper */
-
-static const char *name;
 static const ringred_transport *by;
 
-/* ---- what ranks of one test share ---- */
+/* ---- ranks of one test ---- */
 
-struct hall {
-    _Atomic int arrived, failed;
-    char text[300];
-    int32_t bytes[RANKS];
-    unsigned char address[RANKS][RINGRED_ADDRESS_MOST];
-    _Atomic int flag[RANKS];
-    ringred_unique_id id;
-};
-
-struct me {
-    int rank, ranks, rails;
-    struct hall *hall;
-    ringred_host host;
-    void *self;
-    uint8_t wanted[RANKS];
-    int gates;
-};
-
-__attribute__((format(printf, 2, 3))) _Noreturn static void broken(struct me *m, const char *format, ...)
+void conform_broken(struct me *m, const char *format, ...)
 {
     va_list arguments;
 
@@ -60,13 +38,7 @@ __attribute__((format(printf, 2, 3))) _Noreturn static void broken(struct me *m,
     _exit(1);
 }
 
-#define MUST(claim, ...)            \
-    do {                            \
-        if (!(claim))               \
-            broken(m, __VA_ARGS__); \
-    } while (0)
-
-static int64_t now_ns(void)
+int64_t conform_now_ns(void)
 {
     struct timespec t;
 
@@ -74,7 +46,7 @@ static int64_t now_ns(void)
     return t.tv_sec * RINGRED_SECOND + t.tv_nsec;
 }
 
-static void meet(struct me *m)
+void conform_meet(struct me *m)
 {
     const int due = ++m->gates * m->ranks;
 
@@ -109,7 +81,7 @@ static int32_t host_fail(ringred_error *why, int32_t code, int32_t rank, int32_t
 static const char *host_setting(void *context, const char *which)
 {
     (void)context;
-    return strcmp(which, "transport") == 0 ? name : NULL;
+    return strcmp(which, "transport") == 0 ? conform_name : NULL;
 }
 
 static void host_secret(void *context, const char *label, unsigned char secret[32])
@@ -137,12 +109,21 @@ static int32_t host_is_interrupted(void *context)
     return 0;
 }
 
-static void furnish(struct me *m)
+void conform_furnish(struct me *m)
 {
-    m->host = (ringred_host){ .struct_size = sizeof m->host, .rank = m->rank, .ranks = m->ranks, .rails = m->rails,
-                              .peer_timeout_ns = 2 * RINGRED_SECOND, .context = m, .log = host_log, .fail = host_fail,
-                              .now_ns = now_ns, .setting = host_setting, .secret = host_secret,
-                              .own_descriptor = host_own, .close_descriptor = host_close,
+    m->host = (ringred_host){ .struct_size = sizeof m->host,
+                              .rank = m->rank,
+                              .ranks = m->ranks,
+                              .rails = m->rails,
+                              .peer_timeout_ns = 2 * RINGRED_SECOND,
+                              .context = m,
+                              .log = host_log,
+                              .fail = host_fail,
+                              .now_ns = conform_now_ns,
+                              .setting = host_setting,
+                              .secret = host_secret,
+                              .own_descriptor = host_own,
+                              .close_descriptor = host_close,
                               .is_interrupted = host_is_interrupted };
     for (int r = 0; r < m->ranks; r++)
         m->wanted[r] = r != m->rank;
@@ -166,17 +147,17 @@ static int32_t connect_self(struct me *m, int64_t timeout_ns, ringred_error *why
     for (int r = 0; r < m->ranks; r++)
         address[r] = m->hall->address[r];
     ringred_error_init(why);
-    return by->connect(m->self, m->wanted, address, m->hall->bytes, now_ns() + timeout_ns, why);
+    return by->connect(m->self, m->wanted, address, m->hall->bytes, conform_now_ns() + timeout_ns, why);
 }
 
 static void open_all(struct me *m)
 {
     ringred_error why;
 
-    furnish(m);
+    conform_furnish(m);
     open_self(m);
-    meet(m);
-    MUST(connect_self(m, limit_s * RINGRED_SECOND / 3, &why) == 0, "rank %d: connect: %s", m->rank, why.text);
+    conform_meet(m);
+    MUST(connect_self(m, conform_limit_s * RINGRED_SECOND / 3, &why) == 0, "rank %d: connect: %s", m->rank, why.text);
 }
 
 static void rest(void)
@@ -193,7 +174,7 @@ static void step(struct me *m)
 
 static void close_all(struct me *m)
 {
-    const int64_t until = now_ns() + limit_s * RINGRED_SECOND / 6;
+    const int64_t until = conform_now_ns() + conform_limit_s * RINGRED_SECOND / 6;
 
     for (int peer = 0; peer < m->ranks; peer++)
         for (int rail = 0; m->wanted[peer] && rail < m->rails; rail++)
@@ -201,7 +182,8 @@ static void close_all(struct me *m)
     for (int peer = 0; peer < m->ranks; peer++)
         for (int rail = 0; m->wanted[peer] && rail < m->rails; rail++)
             while (by->drained(m->self, peer, rail) != 0) {
-                MUST(now_ns() < until, "rank %d: drained: rank %d does not get what was sent on lane %d", m->rank, peer, rail);
+                MUST(conform_now_ns() < until, "rank %d: drained: rank %d does not get what was sent on lane %d",
+                     m->rank, peer, rail);
                 step(m);
             }
     by->close(m->self, until);
@@ -327,7 +309,7 @@ static void lanes_keep_order_and_bytes(struct me *m)
 {
     open_all(m);
     exchange(m, 300000, 8000);
-    meet(m);
+    conform_meet(m);
     close_all(m);
 }
 
@@ -335,7 +317,7 @@ static void small_pieces_arrive(struct me *m)
 {
     open_all(m);
     exchange(m, 3000, 9);
-    meet(m);
+    conform_meet(m);
     close_all(m);
 }
 
@@ -343,14 +325,14 @@ static void only_lanes_that_are_wanted_are_made(struct me *m)
 {
     ringred_error why;
 
-    furnish(m);
+    conform_furnish(m);
     for (int r = 0; r < m->ranks; r++)
         m->wanted[r] = r != m->rank && (r + m->rank) % 2 == 1;
     open_self(m);
-    meet(m);
-    MUST(connect_self(m, limit_s * RINGRED_SECOND / 3, &why) == 0, "rank %d: connect: %s", m->rank, why.text);
+    conform_meet(m);
+    MUST(connect_self(m, conform_limit_s * RINGRED_SECOND / 3, &why) == 0, "rank %d: connect: %s", m->rank, why.text);
     exchange(m, 5000, 1000);
-    meet(m);
+    conform_meet(m);
     close_all(m);
 }
 
@@ -378,7 +360,7 @@ static void large_pieces_go_both_ways(struct me *m)
     }
     for (size_t i = 0; i < bytes; i += 509)
         MUST(in[i] == (unsigned char)(i / 509 + (size_t)peer), "rank %d: byte %zu of a large piece is wrong", m->rank, i);
-    meet(m);
+    conform_meet(m);
     close_all(m);
     free(out);
     free(in);
@@ -392,8 +374,8 @@ static void a_rank_that_does_not_read_holds_up_nobody(struct me *m)
 
     open_all(m);
     if (m->rank == 1) { /* fills its lane to rank 0, which does not look */
-        const int64_t until = now_ns() + RINGRED_SECOND / 5;
-        for (size_t sum = 0; sum < (size_t)64 << 20 && now_ns() < until;) {
+        const int64_t until = conform_now_ns() + RINGRED_SECOND / 5;
+        for (size_t sum = 0; sum < (size_t)64 << 20 && conform_now_ns() < until;) {
             const int64_t k = by->send(m->self, 0, 0, &part, 1, &system);
             MUST(k >= 0, "rank 1: send: status %lld, errno %d", (long long)k, system);
             sum += (size_t)k;
@@ -401,12 +383,12 @@ static void a_rank_that_does_not_read_holds_up_nobody(struct me *m)
                 step(m);
         }
     }
-    meet(m);
+    conform_meet(m);
     m->wanted[m->rank < 2 ? 1 - m->rank : 0] = 0;
     if (m->rank >= 2)
         m->wanted[0] = m->wanted[1] = 1;
     exchange(m, 20000, 3000);
-    meet(m);
+    conform_meet(m);
     by->close(m->self, 0); /* with bytes on their way */
 }
 
@@ -429,8 +411,9 @@ static void take_or_sleep(struct me *m, int set, int peer, size_t want)
         if (k > 0 || again)
             continue;
         atomic_store(&m->hall->flag[m->rank], 1);
-        MUST(epoll_wait(set, &event, 1, limit_s * 1000 / 6) == 1, "rank %d slept %d s in the set of watch: bytes of rank %d did not wake it",
-             m->rank, limit_s / 6, peer);
+        MUST(epoll_wait(set, &event, 1, conform_limit_s * 1000 / 6) == 1,
+             "rank %d slept %d s in the set of watch: bytes of rank %d did not wake it", m->rank, conform_limit_s / 6,
+             peer);
     }
 }
 
@@ -462,7 +445,7 @@ static void sleepers_are_woken(struct me *m)
         if (round == 100)
             atomic_store(&m->hall->flag[peer], 0);
     }
-    meet(m);
+    conform_meet(m);
     close_all(m);
     close(set);
 }
@@ -470,7 +453,7 @@ static void sleepers_are_woken(struct me *m)
 /* Reads to the end; how many bytes there were. */
 static uint64_t read_out(struct me *m, int peer, int64_t timeout_ns, int32_t *system)
 {
-    const int64_t until = now_ns() + timeout_ns;
+    const int64_t until = conform_now_ns() + timeout_ns;
     uint64_t sum = 0;
 
     for (;;) {
@@ -481,7 +464,7 @@ static uint64_t read_out(struct me *m, int peer, int64_t timeout_ns, int32_t *sy
         if (k < 0)
             return sum;
         sum += (uint64_t)k;
-        MUST(k > 0 || now_ns() < until, "rank %d: the end of the lane of rank %d did not come", m->rank, peer);
+        MUST(k > 0 || conform_now_ns() < until, "rank %d: the end of the lane of rank %d did not come", m->rank, peer);
         if (k == 0)
             step(m);
     }
@@ -494,7 +477,8 @@ static void finish_comes_behind_all_bytes(struct me *m)
 
     open_all(m);
     if (m->rank % 2 == 0) { /* the odd one finishes, and still reads */
-        MUST(read_out(m, peer, limit_s * RINGRED_SECOND / 3, &system) == 200000, "rank %d: bytes before the end were lost", m->rank);
+        MUST(read_out(m, peer, conform_limit_s * RINGRED_SECOND / 3, &system) == 200000,
+             "rank %d: bytes before the end were lost", m->rank);
         MUST(system == 0, "rank %d: a peer that finished is reported with errno %d instead of 0", m->rank, system);
     }
     struct flow f = { .peer = peer, .bytes = 200000, .most = 8000, .random = 5 };
@@ -514,7 +498,7 @@ static void finish_comes_behind_all_bytes(struct me *m)
             flow_send(m, &f);
         step(m);
     }
-    meet(m);
+    conform_meet(m);
     close_all(m);
 }
 
@@ -524,11 +508,11 @@ static void reset_breaks_a_lane_for_both(struct me *m)
     const int peer = m->rank ^ 1;
 
     open_all(m);
-    meet(m);
+    conform_meet(m);
     if (m->rank % 2)
         by->reset(m->self, peer, 0);
-    (void)read_out(m, peer, limit_s * RINGRED_SECOND / 3, &system);
-    meet(m);
+    (void)read_out(m, peer, conform_limit_s * RINGRED_SECOND / 3, &system);
+    conform_meet(m);
     by->close(m->self, 0);
 }
 
@@ -537,17 +521,18 @@ static void a_dead_peer_is_found(struct me *m)
     int32_t system = 0;
 
     open_all(m);
-    meet(m);
+    conform_meet(m);
     if (m->rank == 1)
         _exit(0); /* without a word */
     if (!by->silence)
-        (void)read_out(m, 1, limit_s * RINGRED_SECOND / 3, &system);
-    const int64_t until = now_ns() + limit_s * RINGRED_SECOND / 3;
+        (void)read_out(m, 1, conform_limit_s * RINGRED_SECOND / 3, &system);
+    const int64_t until = conform_now_ns() + conform_limit_s * RINGRED_SECOND / 3;
     for (bool found = !by->silence; !found;) { /* the lane breaks, or its silence shows */
         unsigned char in[64];
         const ringred_span part = { in, sizeof in };
         found = by->recv(m->self, 1, 0, &part, 1, &system) < 0 || by->silence(m->self, 1) > m->host.peer_timeout_ns;
-        MUST(found || now_ns() < until, "rank %d: rank 1 is dead, which neither recv nor silence told", m->rank);
+        MUST(found || conform_now_ns() < until, "rank %d: rank 1 is dead, which neither recv nor silence told",
+             m->rank);
         step(m);
     }
     by->close(m->self, 0);
@@ -557,26 +542,26 @@ static void a_rank_that_does_not_come_is_named(struct me *m)
 {
     ringred_error why;
 
-    furnish(m);
+    conform_furnish(m);
     open_self(m);
-    meet(m);
+    conform_meet(m);
     if (m->rank == m->ranks - 1) { /* it is there, and does not connect */
-        meet(m);
+        conform_meet(m);
         by->close(m->self, 0);
         return;
     }
-    const int64_t before = now_ns();
+    const int64_t before = conform_now_ns();
     const int32_t rc = connect_self(m, RINGRED_SECOND / 2, &why);
     /* transports whose lanes need nobody to come may connect; the library's proof finds it then */
     MUST(rc == 0 || rc == RINGRED_ETIMEOUT || rc == RINGRED_EPEER, "rank %d: connect returned %d: %s", m->rank, rc, why.text);
-    MUST(now_ns() - before < 5 * RINGRED_SECOND, "rank %d: connect kept its deadline of 0.5 s for %g s", m->rank,
-         (double)(now_ns() - before) / 1e9);
+    MUST(conform_now_ns() - before < 5 * RINGRED_SECOND, "rank %d: connect kept its deadline of 0.5 s for %g s",
+         m->rank, (double)(conform_now_ns() - before) / 1e9);
     MUST(rc == 0 || why.text[0], "rank %d: connect failed without a sentence", m->rank);
-    meet(m);
+    conform_meet(m);
     by->close(m->self, 0);
 }
 
-static int open_descriptors(void)
+int conform_descriptors(void)
 {
     int n = 0;
 
@@ -594,45 +579,51 @@ static void nothing_is_left_open(struct me *m)
         inherited[fd] = fcntl(fd, F_GETFD) >= 0;
     for (int round = 0; round < 5; round++) {
         if (round == 1)
-            before = open_descriptors();
+            before = conform_descriptors();
         open_all(m);
         exchange(m, 100, 50);
         for (int fd = 0; fd < 1024 && round == 0; fd++)
             MUST(inherited[fd] || fcntl(fd, F_GETFD) < 0 || (fcntl(fd, F_GETFD) & FD_CLOEXEC),
                  "rank %d: descriptor %d is not close-on-exec", m->rank, fd);
-        meet(m);
+        conform_meet(m);
         close_all(m);
-        meet(m);
+        conform_meet(m);
     }
-    MUST(open_descriptors() <= before, "rank %d: %d descriptors before, %d after opening and closing four times", m->rank,
-         before, open_descriptors());
+    MUST(conform_descriptors() <= before, "rank %d: %d descriptors before, %d after opening and closing four times",
+         m->rank, before, conform_descriptors());
 }
 
 /* ---- through the library ---- */
 
-static ringred_comm *library_open(struct me *m, const char *transport)
+ringred_comm *conform_library_open(struct me *m, const char *setting, const char *another)
 {
-    char setting[64];
-    const char *settings[] = { setting, "init_timeout=20", "timeout=20", NULL };
+    const char *settings[] = { "init_timeout=20", "timeout=20", setting, another, NULL };
     ringred_config config;
     ringred_comm *comm;
     ringred_error why;
 
-    snprintf(setting, sizeof setting, "transport=%s", transport);
     ringred_error_init(&why);
     if (m->rank == 0)
         MUST(ringred_unique_id_create(&m->hall->id, &why) == 0, "unique id: %s", why.text);
-    meet(m);
+    conform_meet(m);
     ringred_config_init(&config, sizeof config);
     config.rank = m->rank;
     config.size = m->ranks;
     config.id = &m->hall->id;
     config.settings = settings;
-    MUST(ringred_comm_create(&config, &comm, &why) == 0, "rank %d: transport=%s: %s", m->rank, transport, why.text);
+    MUST(ringred_comm_create(&config, &comm, &why) == 0, "rank %d: %s: %s", m->rank, setting, why.text);
     return comm;
 }
 
-static void must(struct me *m, ringred_comm *comm, int32_t rc, const char *what)
+static ringred_comm *library_open(struct me *m, const char *transport)
+{
+    char setting[64];
+
+    snprintf(setting, sizeof setting, "transport=%s", transport);
+    return conform_library_open(m, setting, NULL);
+}
+
+void conform_must(struct me *m, ringred_comm *comm, int32_t rc, const char *what)
 {
     ringred_error why;
 
@@ -653,24 +644,26 @@ static void run_all(struct me *m, ringred_comm *comm, float *result)
         in[i] = (float)(((uint64_t)i * 7919 + (uint64_t)m->rank * 104729) % 1000003) / 1013.0f;
     for (int c = 0; c < 3; c++) {
         const size_t n = counts[c];
-        must(m, comm, ringred_allreduce(comm, in, result, n, RINGRED_FLOAT32, RINGRED_SUM), "allreduce");
+        conform_must(m, comm, ringred_allreduce(comm, in, result, n, RINGRED_FLOAT32, RINGRED_SUM), "allreduce");
         result += n;
-        must(m, comm, ringred_reduce_scatter(comm, in, result, n, RINGRED_FLOAT32, RINGRED_AVG), "reduce_scatter");
+        conform_must(m, comm, ringred_reduce_scatter(comm, in, result, n, RINGRED_FLOAT32, RINGRED_AVG),
+                     "reduce_scatter");
         result += n;
-        must(m, comm, ringred_allgather(comm, in, result, n, RINGRED_FLOAT32), "allgather");
+        conform_must(m, comm, ringred_allgather(comm, in, result, n, RINGRED_FLOAT32), "allgather");
         result += n * (size_t)m->ranks;
-        must(m, comm, ringred_alltoall(comm, in, result, n, RINGRED_FLOAT32), "alltoall");
+        conform_must(m, comm, ringred_alltoall(comm, in, result, n, RINGRED_FLOAT32), "alltoall");
         result += n * (size_t)m->ranks;
-        must(m, comm, ringred_broadcast(comm, in, result, n, RINGRED_FLOAT32, 1), "broadcast");
+        conform_must(m, comm, ringred_broadcast(comm, in, result, n, RINGRED_FLOAT32, 1), "broadcast");
         result += n;
     }
-    must(m, comm, ringred_comm_split(comm, m->rank % 2, 0, &part), "split");
-    must(m, part, ringred_allreduce(part, in, result, 5000, RINGRED_FLOAT32, RINGRED_SUM), "allreduce of a half");
+    conform_must(m, comm, ringred_comm_split(comm, m->rank % 2, 0, &part), "split");
+    conform_must(m, part, ringred_allreduce(part, in, result, 5000, RINGRED_FLOAT32, RINGRED_SUM),
+                 "allreduce of a half");
     result += 5000;
     if (m->rank % 2)
-        must(m, comm, ringred_send(comm, in, MOST, RINGRED_FLOAT32, m->rank - 1, 7), "send");
+        conform_must(m, comm, ringred_send(comm, in, MOST, RINGRED_FLOAT32, m->rank - 1, 7), "send");
     else
-        must(m, comm, ringred_recv(comm, result, MOST, RINGRED_FLOAT32, m->rank + 1, 7, NULL), "recv");
+        conform_must(m, comm, ringred_recv(comm, result, MOST, RINGRED_FLOAT32, m->rank + 1, 7, NULL), "recv");
     MUST(ringred_comm_destroy(part) == 0, "rank %d: destroying a half failed", m->rank);
 }
 
@@ -679,10 +672,10 @@ static void run_all(struct me *m, ringred_comm *comm, float *result)
 static void the_bits_are_those_of_shared_memory(struct me *m)
 {
     float *mine = calloc(RESULTS, sizeof *mine), *theirs = calloc(RESULTS, sizeof *theirs);
-    ringred_comm *a = library_open(m, name), *b;
+    ringred_comm *a = library_open(m, conform_name), *b;
 
     run_all(m, a, mine);
-    MUST(ringred_comm_destroy(a) == 0, "rank %d: destroy failed over %s", m->rank, name);
+    MUST(ringred_comm_destroy(a) == 0, "rank %d: destroy failed over %s", m->rank, conform_name);
     b = library_open(m, "shm");
     run_all(m, b, theirs);
     MUST(ringred_comm_destroy(b) == 0, "rank %d: destroy failed over shm", m->rank);
@@ -693,13 +686,13 @@ static void the_bits_are_those_of_shared_memory(struct me *m)
 
 static void the_library_names_a_rank_that_dies(struct me *m)
 {
-    ringred_comm *comm = library_open(m, name);
+    ringred_comm *comm = library_open(m, conform_name);
     ringred_error why;
     float x = 1;
     int32_t rc = 0;
 
-    must(m, comm, ringred_barrier(comm), "barrier");
-    meet(m); /* all are through */
+    conform_must(m, comm, ringred_barrier(comm), "barrier");
+    conform_meet(m); /* all are through */
     if (m->rank == 2)
         raise(SIGKILL);
     while (rc == 0)
@@ -711,12 +704,7 @@ static void the_library_names_a_rank_that_dies(struct me *m)
     (void)ringred_comm_destroy(comm); /* it tells of the same */
 }
 
-static const struct test {
-    const char *text;
-    void (*run)(struct me *m);
-    int ranks, rails;
-    int dies; /* rank that ends by a signal; -1: none */
-} tests[] = {
+static const struct conform_test tests[] = {
     { "lanes keep order and bytes", lanes_keep_order_and_bytes, 4, 1, -1 },
     { "several rails do, too", lanes_keep_order_and_bytes, 3, 3, -1 },
     { "small pieces arrive", small_pieces_arrive, 2, 1, -1 },
@@ -736,31 +724,31 @@ static const struct test {
 
 /* ---- running them ---- */
 
-static void rank_main(const struct test *t, int rank, struct hall *hall)
+static void rank_main(const struct conform_test *t, int rank, struct hall *hall)
 {
     struct me m = { .rank = rank, .ranks = t->ranks, .rails = t->rails, .hall = hall };
 
-    alarm((unsigned)limit_s);
+    alarm((unsigned)conform_limit_s);
     t->run(&m);
     _exit(0);
 }
 
 /* How a rank that ended otherwise than it should did so. */
-static void judge(const struct test *t, int rank, int status, struct hall *hall)
+static void judge(const struct conform_test *t, int rank, int status, struct hall *hall)
 {
     if ((WIFEXITED(status) && WEXITSTATUS(status) == 0) || (rank == t->dies && WIFSIGNALED(status)))
         return;
     if (atomic_fetch_add(&hall->failed, 1) != 0)
         return;
     if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
-        snprintf(hall->text, sizeof hall->text, "rank %d did not end within %d s", rank, limit_s);
+        snprintf(hall->text, sizeof hall->text, "rank %d did not end within %d s", rank, conform_limit_s);
     else if (WIFSIGNALED(status))
         snprintf(hall->text, sizeof hall->text, "rank %d ended by signal %d", rank, WTERMSIG(status));
     else
         snprintf(hall->text, sizeof hall->text, "rank %d ended with %d", rank, WEXITSTATUS(status));
 }
 
-static bool run(const struct test *t)
+static bool run(const struct conform_test *t)
 {
     struct hall *hall = mmap(NULL, sizeof *hall, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pid_t pid[RANKS];
@@ -791,44 +779,52 @@ static bool run(const struct test *t)
 
 static int usage(FILE *to, int rc)
 {
-    fprintf(to,
-            "usage: ringred-conform [--limit S] NAME [TEST...]\n"
-            "Tests the transport plug-in libringred-NAME.so, which is looked for in the folders of RINGRED_PLUGIN_PATH.\n"
-            "TEST: parts of the names of tests; none: all of them. A test may take S seconds (60). Ends with 0 if all pass, 1 if one fails, 2 if there is no\n"
-            "such plug-in.\n");
+    fprintf(to, "usage: ringred-conform [--limit S] NAME [TEST...]\n"
+                "Tests the plug-in libringred-NAME.so, a transport or a team, which is looked for in the folders of\n"
+                "RINGRED_PLUGIN_PATH. TEST: parts of the names of tests; none: all of them. A test may take S seconds\n"
+                "(60). Ends with 0 if all pass, 1 if one fails, 2 if there is no such plug-in.\n");
     return rc;
 }
 
+static bool load_transport(void *symbol)
+{
+    ringred_transport_entry entry;
+
+    memcpy(&entry, &symbol, sizeof entry);
+    by = entry();
+    return by && by->struct_size >= sizeof *by && by->name && strcmp(by->name, conform_name) == 0;
+}
+
 /* The plug-in as the library would load it: it must find it itself in the last tests. */
-static bool load(void)
+static bool load(bool *team)
 {
     const char *path = getenv("RINGRED_PLUGIN_PATH");
     char file[4096], at[4096];
-    ringred_transport_entry entry;
     void *object = NULL;
 
     snprintf(at, sizeof at, "%s", path && *path ? path : ".");
     for (char *one = strtok(at, ":"); one && !object; one = strtok(NULL, ":")) {
-        snprintf(file, sizeof file, "%.3000s/libringred-%.64s.so", one, name);
+        snprintf(file, sizeof file, "%.3000s/libringred-%.64s.so", one, conform_name);
         if (access(file, R_OK) == 0 && !(object = dlopen(file, RTLD_NOW | RTLD_LOCAL)))
             fprintf(stderr, "ringred-conform: %s\n", dlerror());
     }
     if (!object) {
-        fprintf(stderr, "ringred-conform: there is no libringred-%s.so in %s (variable RINGRED_PLUGIN_PATH)\n", name,
-                path && *path ? path : ".");
+        fprintf(stderr, "ringred-conform: there is no libringred-%s.so in %s (variable RINGRED_PLUGIN_PATH)\n",
+                conform_name, path && *path ? path : ".");
         return false;
     }
-    void *symbol = dlsym(object, "ringred_transport_1");
-    memcpy(&entry, &symbol, sizeof entry);
-    by = entry ? entry() : NULL;
-    if (!by || by->struct_size < sizeof *by || !by->name || strcmp(by->name, name) != 0)
-        fprintf(stderr, "ringred-conform: %s has no ringred_transport_1 that returns a whole table named \"%s\"\n", file, name);
-    else
+    void *lanes = dlsym(object, "ringred_transport_1"), *whole = dlsym(object, "ringred_team_1");
+    *team = !lanes;
+    if (lanes ? load_transport(lanes) : whole && conform_team_load(whole))
         return true;
+    fprintf(stderr,
+            "ringred-conform: %s has neither ringred_transport_1 nor ringred_team_1 that returns a whole table named "
+            "\"%s\"\n",
+            file, conform_name);
     return false;
 }
 
-static bool is_wanted(const struct test *t, char **words, int n)
+static bool is_wanted(const struct conform_test *t, char **words, int n)
 {
     for (int i = 0; i < n; i++)
         if (strstr(t->text, words[i]))
@@ -840,26 +836,28 @@ int main(int argc, char **argv)
 {
     ringred_error why;
     int passed = 0, failed = 0;
+    bool team;
 
     if (argc > 2 && strcmp(argv[1], "--limit") == 0) {
-        limit_s = atoi(argv[2]);
+        conform_limit_s = atoi(argv[2]);
         argc -= 2;
         argv += 2;
     }
-    if (argc < 2 || limit_s < 1 || strcmp(argv[1], "--help") == 0)
-        return argc < 2 || limit_s < 1 ? usage(stderr, 2) : usage(stdout, 0);
-    name = argv[1];
-    if (!load())
+    if (argc < 2 || conform_limit_s < 1 || strcmp(argv[1], "--help") == 0)
+        return argc < 2 || conform_limit_s < 1 ? usage(stderr, 2) : usage(stdout, 0);
+    conform_name = argv[1];
+    if (!load(&team))
         return 2;
     ringred_error_init(&why);
-    if (by->usable && by->usable(NULL, &why) < 0) {
-        printf("ringred-conform: %s cannot be used here: %s\n", name, why.text);
+    if (team ? conform_team_usable(&why) < 0 : by->usable && by->usable(NULL, &why) < 0) {
+        printf("ringred-conform: %s cannot be used here: %s\n", conform_name, why.text);
         return 2;
     }
-    for (int i = 0; i < TESTS; i++) {
-        if (!is_wanted(&tests[i], argv + 2, argc - 2))
+    for (int i = 0; i < (team ? conform_team_tests_made : TESTS); i++) {
+        const struct conform_test *t = team ? &conform_team_tests[i] : &tests[i];
+        if (!is_wanted(t, argv + 2, argc - 2))
             continue;
-        if (run(&tests[i]))
+        if (run(t))
             passed++;
         else
             failed++;

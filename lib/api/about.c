@@ -49,7 +49,9 @@ int64_t ringred_describe(char *text, size_t room)
     rr_text_add(&t, "{\"name\":\"shm\",\"usable\":true},{\"name\":\"tcp\",\"usable\":true},"
                     "{\"name\":\"ofi\",\"usable\":false,\"why\":\"not in this release\"},"
                     "{\"name\":\"nccl\",\"usable\":false,\"why\":\"not in this release\"}");
-    rr_plugins_describe(&t);
+    rr_plugins_describe(RR_PLUGIN_TRANSPORT, 1, &t);
+    rr_text_add(&t, "],\"teams\":[");
+    rr_plugins_describe(RR_PLUGIN_TEAM, 0, &t);
     rr_text_add(&t, "],\"plugin_path\":");
     rr_text_add_json(&t, rr_plugin_folders());
     rr_text_add(&t, ",");

@@ -98,6 +98,7 @@ size_t rr_word_distance(const char *a, const char *b);
 /* ---- settings (settings.c has the one table of them) ---- */
 enum rr_setting {
     RR_SET_TRANSPORT,        /* auto | shm | tcp */
+    RR_SET_TEAM,             /* name of a plug-in that runs whole collectives; "": none */
     RR_SET_ALGORITHM,        /* auto, or a lane or plan by name (settings.c) */
     RR_SET_TUNING,           /* file with a table of measured choices; "": none */
     RR_SET_NUMERICS,         /* canonical | portable | fast */

@@ -25,6 +25,9 @@ static const struct row {
     [RR_SET_TRANSPORT] = { "transport", TEXT, 0, 0, "auto", NULL,
                            "how ranks reach each other: shm, tcp, the name of a plug-in, or shm,NAME: shm inside a host and "
                            "NAME between hosts; auto: shm,tcp" },
+    [RR_SET_TEAM] = { "team", TEXT, 0, 0, "", NULL,
+                      "a plug-in that runs whole collectives, those that it can; sums of floats if numerics=fast, or "
+                      "if it keeps the library's order; empty: none" },
     [RR_SET_ALGORITHM] = { "algorithm", TEXT, 0, 0, "auto", NULL,
                            "plans by name, with commas, each for its collective and where it is possible "
                            "(ringred-info --algorithms); auto: by size" },

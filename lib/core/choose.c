@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one place where it is decided what runs a call: the setting algorithm, else the first row of the table
- * that fits and can be used, else the limits of select.c; then the caller's own function, if there is one.
+/* The one place where it is decided what runs a call: the setting algorithm, else a stranger's team, else the first row
+ * of the table that fits and can be used, else the limits of select.c; then the caller's own function, if there is one.
  * Whatever it is, a result's bits stay what `numerics` promises, since no way that would change them is taken. */
 #include "core/core.h"
 
@@ -11,6 +11,7 @@
 #define SEGMENT_LEAST ((uint64_t)1 << 10)
 #define SEGMENT_MOST ((uint64_t)1 << 26)
 
+_Static_assert(CODE_LANE + RR_LANE_TEAM < 1 << CODE_SEGMENT, "and for every lane");
 _Static_assert(RR_ALGOS < CODE_LANE, "the code of a choice has room for every algorithm");
 
 /* ---- what can be ---- */
@@ -34,6 +35,8 @@ const char *rr_way_refusal(const ringred_comm *c, struct rr_way way, const struc
     const struct rr_algo_row *row = &rr_algo_table[way.algo];
     bool fast = strcmp(rr_setting_text(&c->family->settings, RR_SET_NUMERICS), "fast") == 0;
 
+    if (way.lane == RR_LANE_TEAM)
+        return rr_team_refusal(c, call);
     if (way.lane != RR_LANE_NONE)
         return lane_refusal(c, way.lane, call);
     if (c->ranks == 1 && way.algo != RR_ALGO_COPY)
@@ -95,6 +98,11 @@ void rr_choose_default(const ringred_comm *c, const struct rr_call *call, struct
     const struct rr_tuning_row *row = NULL;
     bool wished = c->wished & 1u << call->what;
 
+    if (RR_UNLIKELY(c->family->team != NULL) && rr_team_takes(c, call)) {
+        *x = (struct rr_chosen){ .way.lane = RR_LANE_TEAM, .rule = RR_BY_TEAM,
+                                 .code = (uint64_t)(CODE_LANE + RR_LANE_TEAM) << RR_ASK_COUNT };
+        return;
+    }
     if (c->family->tuning && !call->ragged && !wished && c->ranks > 1)
         row = find_row(c, call);
     *x = (struct rr_chosen){ .rule = wished ? RR_BY_SETTING : RR_BY_LIMITS };
@@ -176,6 +184,8 @@ static int ask_function(ringred_comm *c, const struct rr_call *call, struct rr_c
     c->family->choose(c->family->choose_context, &answer);
     if (answer.algorithm == usual && answer.segment == x->segment)
         return 0;
+    if (x->way.lane == RR_LANE_TEAM && answer.algorithm && strcmp(answer.algorithm, usual) == 0)
+        return 0; /* which has no segments */
     RR_TRY(check_answer(c, call, &answer, &way, why));
     if (strcmp(answer.algorithm, usual) != 0 || answer.segment != x->segment)
         take_answer(&answer, way, x);
@@ -184,7 +194,7 @@ static int ask_function(ringred_comm *c, const struct rr_call *call, struct rr_c
 
 int rr_choose(ringred_comm *c, const struct rr_call *call, struct rr_chosen *x, ringred_error *why)
 {
-    if (RR_UNLIKELY(c->family->tuning != NULL))
+    if (RR_UNLIKELY(c->family->tuning != NULL && !c->family->team)) /* what a team can may hang on more than is kept */
         choose_by_table(c, call, x);
     else
         rr_choose_default(c, call, x);

@@ -93,6 +93,8 @@ struct rr_family {
     struct rr_interrupt interrupt;
     struct rr_wires wires;      /* what the setting transport says */
     struct rr_tuning *tuning;   /* NULL: none; the same on all ranks */
+    const ringred_team *team;   /* of the setting team; NULL: none */
+    unsigned char team_secret[32];
     ringred_choose_fn choose;   /* NULL: none */
     void *choose_context;
     int16_t *host;              /* [ranks] who sits with whom, whether or not they share memory */
@@ -133,6 +135,7 @@ struct rr_family {
 
     pthread_mutex_t pool;       /* guards what follows; taken before `lock`, if both are */
     struct rr_errand *errands;
+    struct rr_crew *crews;      /* the communicators' teams */
     ringred_comm *over;         /* those that this rank has destroyed and not all mates, by next */
     struct ringred_request *talk_comers, **talk_comers_end; /* messages that have just been started */
     ringred_comm *incoming;     /* communicators that have just got something to do */
@@ -177,13 +180,13 @@ struct ringred_comm {
     /* progress; the owner's */
     _Atomic uint32_t head;      /* operations ever ended; written by the owner */
     bool active;                /* the run at the head has begun */
+    int ops;                    /* the caller's operators, see op */
     ringred_comm *next;         /* of family.running, or incoming */
     uint8_t *gone;              /* [ranks] RR_GONE_ */
     int64_t probe_ns;           /* when the run at the head asks the peers what they do; 0: not waited yet */
 
     ringred_error refused;      /* the latest call that was refused */
     struct rr_user_op **op;     /* [ops] the caller's operators (op.c) */
-    int ops;
 };
 
 /* Something that only the owner of progress may do. */
@@ -207,6 +210,7 @@ struct rr_split {
     int32_t reserved;
 };
 int rr_comm_split(ringred_comm *parent, const struct rr_split *mine, ringred_comm **comm);
+int rr_comm_exchange(ringred_comm *comm, const void *mine, void *all, size_t bytes); /* an allgather that sets up */
 void rr_parts_free(struct rr_family *family); /* of those that are over, and of all that are not */
 void rr_comm_drop(ringred_comm *comm); /* says goodbye and frees; the first only says goodbye */
 
@@ -223,6 +227,7 @@ struct rr_call {
     double scale;               /* of the sum; 0: none */
     bool timed;                 /* the blocking form takes timeout_ns instead of the setting */
     bool sets_up;               /* the blocking form may be interrupted */
+    bool ours;                  /* no team takes it */
     int64_t timeout_ns;
     ringred_done_fn done;       /* instead of a request */
     void *done_context;
@@ -235,6 +240,23 @@ static inline const struct rr_user_op *rr_comm_op(const ringred_comm *c, int op)
 {
     return op >= RR_USER_OP && op < RR_USER_OP + c->ops ? c->op[op - RR_USER_OP] : NULL;
 }
+
+/* ---- teams of strangers (team.c) ---- */
+ringred_team_call rr_team_call(const ringred_comm *comm, const struct rr_call *call);
+/* Why the setting's team does not run a call; NULL: it can. Without a team opened, too: on paper. */
+const char *rr_team_refusal(const ringred_comm *comm, const struct rr_call *call);
+bool rr_team_takes(const ringred_comm *comm, const struct rr_call *call); /* and no algorithm is wished for */
+/* One of its own, not open: is there memory, and can this rank use it? */
+int rr_team_prepare(ringred_comm *comm, ringred_error *why);
+/* Both collective: a team for the first communicator; for one that is being made from another and is prepared, c NULL:
+ * not for this rank. member: c's ranks, as the parent calls them; all: [parent's ranks + 1], room. */
+int rr_team_meet(ringred_comm *comm, struct rr_boot *boot, int64_t deadline_ns, ringred_error *why);
+int rr_team_split(ringred_comm *parent, ringred_comm *c, const int16_t *member, struct rr_team_offer *all);
+/* With pool taken, and progress owned: it is the caller's to close. */
+struct rr_crew *rr_team_leave(ringred_comm *comm);
+void rr_team_drop(ringred_comm *comm);          /* closes it, where nobody else can own progress */
+void rr_teams_abort(struct rr_family *family);  /* with progress owned: what is at work touches no buffer any more */
+bool rr_teams_ring(const struct rr_family *family); /* with progress owned: has all that is under way a descriptor? */
 
 /* ---- many vectors in one request (list.c): runs in turn, each of a large vector or of a bucket of small ones ---- */
 #define RR_LIST_MOST ((size_t)1 << 20)

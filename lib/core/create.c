@@ -32,7 +32,7 @@ struct card {
 /* Settings that decide what all ranks do together. */
 static const enum rr_setting must_agree[] = {
     RR_SET_TRANSPORT,      RR_SET_NUMERICS, RR_SET_SEGMENT,     RR_SET_RANKS_PER_HOST, RR_SET_STAGE, RR_SET_HEAP,
-    RR_SET_TCP_STREAMS, RR_SET_ALGORITHM,
+    RR_SET_TCP_STREAMS, RR_SET_ALGORITHM, RR_SET_TEAM,
 };
 #define MUST_AGREE (sizeof must_agree / sizeof *must_agree)
 
@@ -43,7 +43,8 @@ static void write_agreed(const struct rr_settings *s, char *text, size_t room)
 
     for (size_t i = 0; i < MUST_AGREE; i++) {
         enum rr_setting which = must_agree[i];
-        bool is_word = which == RR_SET_TRANSPORT || which == RR_SET_NUMERICS || which == RR_SET_ALGORITHM;
+        bool is_word = which == RR_SET_TRANSPORT || which == RR_SET_NUMERICS || which == RR_SET_ALGORITHM ||
+                       which == RR_SET_TEAM;
         if (is_word)
             rr_text_add(&t, "%s\n", rr_setting_text(s, which));
         else
@@ -429,6 +430,8 @@ static int join(ringred_comm *c, struct rr_boot *boot, int64_t deadline, ringred
         rc = wires->by ? plug_in(c, boot, deadline, why) : link_up(c, boot, card, why);
     if (rc == 0)
         rc = make_ready(c, why);
+    if (rc == 0 && *rr_setting_text(&c->family->settings, RR_SET_TEAM))
+        rc = rr_team_meet(c, boot, deadline, why);
     if (rc == 0) /* a rank that cannot go on says so before anybody believes in the communicator */
         rc = rr_boot_allgather(boot, &mine, sizeof mine, card, why);
     rr_free(card);
@@ -508,14 +511,24 @@ static void first_free(ringred_comm *c)
     rr_free(c);
 }
 
+/* A team that is closed in the middle of an operation leaves its others in it. */
+static uint64_t last_ended(const ringred_comm *c)
+{
+    const struct ringred_request *q = c->engine.crew ? rr_at_head(c) : NULL;
+
+    return q ? q->run.ask.sequence - 1 : c->sequence;
+}
+
 int rr_family_free(struct rr_family *f)
 {
     int64_t linger = rr_setting(&f->settings, RR_SET_LINGER);
-    uint64_t last = f->first ? f->first->sequence : 0;
+    uint64_t last = f->first ? last_ended(f->first) : 0;
     int rc = 0;
 
     rr_mover_detach(f);
     rr_listen_close(f);
+    if (f->first)
+        rr_team_drop(f->first);
     if (f->links) {
         f->links->core->interrupt = &f->interrupt;
         rc = f->links->ops->close(f->links, last, rr_deadline(linger));
@@ -629,6 +642,7 @@ static void last_words(struct rr_family *f)
     rr_mover_detach(f);
     if (!rr_family_own(f))
         return; /* another thread is still inside a call, which is the caller's mistake */
+    rr_teams_abort(f);
     rr_requests_give_up(f, RINGRED_EABORTED);
     rr_family_disown(f);
 }

@@ -17,6 +17,8 @@ static void describe_candidates(const ringred_comm *c, const struct rr_call *cal
     int listed = 0;
 
     rr_text_add(t, "\"candidates\":[");
+    if (!rr_team_refusal(c, call))
+        rr_text_add(t, "%s\"team\"", listed++ ? "," : "");
     for (int i = 0; i < RR_ALGOS + RR_LANE_LAST; i++) {
         struct rr_way way = { i < RR_LANE_LAST ? (enum rr_lane)(i + RR_LANE_TINY) : RR_LANE_NONE,
                               i < RR_LANE_LAST ? RR_ALGO_COPY : (enum rr_algo)(i - RR_LANE_LAST) };
@@ -39,6 +41,12 @@ static void describe_call(ringred_comm *c, const char *name, uint64_t bytes, str
     describe_candidates(c, &call, t);
     struct rr_chosen x;
     rr_choose_default(c, &call, &x);
+    if (x.way.lane == RR_LANE_TEAM) {
+        if (rr_is_reduction(call.what))
+            rr_text_add(t, "\"tree\":\"%s\",", rr_choose_tree(c, &call));
+        rr_text_add(t, "\"plan\":\"team %s\"}", c->family->team->name);
+        return;
+    }
     if (x.way.lane != RR_LANE_NONE) {
         rr_text_add(t, "\"plan\":\"%s lane\"}", x.way.lane == RR_LANE_TINY ? "tiny" : "last-arriver");
         return;
@@ -83,6 +91,9 @@ int64_t rr_comm_describe(ringred_comm *c, const char *collective, uint64_t bytes
     if (!c->engine.shared && !c->engine.links)
         rr_text_add(&t, "{\"name\":\"self\"}");
     rr_text_add(&t, "]");
+    if (c->family->team)
+        rr_text_add(&t, ",\"team\":{\"name\":\"%s\",\"open\":%s,\"order\":\"%s\"}", c->family->team->name,
+                    c->engine.crew ? "true" : "false", c->family->team->order == RINGRED_ORDER_TREE ? "tree" : "any");
     if (collective)
         describe_call(c, collective, bytes, &t);
     rr_text_add(&t, "}");

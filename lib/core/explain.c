@@ -189,7 +189,7 @@ static int consider_all(struct explanation *e, ringred_error *why)
 static int tell_choice(struct explanation *e, ringred_error *why)
 {
     static const char *const rules[] = { [RR_BY_LIMITS] = "limits", [RR_BY_SETTING] = "setting",
-                                         [RR_BY_TABLE] = "table" };
+                                         [RR_BY_TABLE] = "table", [RR_BY_TEAM] = "team" };
     size_t segment = 0;
     struct rr_sim sim;
 
@@ -202,6 +202,10 @@ static int tell_choice(struct explanation *e, ringred_error *why)
                 segment, rules[e->chosen.rule]);
     if (e->chosen.rule == RR_BY_TABLE)
         rr_text_add(e->text, ",\"line\":%d", e->chosen.line);
+    if (e->chosen.rule == RR_BY_TEAM)
+        rr_text_add(e->text, ",\"team\":\"%s\"", e->paper->family.team->name);
+    if (e->chosen.rule == RR_BY_TEAM && rr_is_reduction(e->q.what))
+        rr_text_add(e->text, ",\"tree\":\"%s\"", rr_choose_tree(&e->paper->comm, &e->call));
     rr_text_add(e->text, "}");
     return 0;
 }
@@ -231,6 +235,7 @@ static int explain(struct explanation *e, const char *question, const char *cons
                    struct rr_settings *settings, ringred_error *why)
 {
     struct rr_tuning *tuning = NULL;
+    const ringred_team *team = NULL;
     char rest[WORDS];
 
     RR_TRY(sift(e, question, rest, why));
@@ -238,10 +243,13 @@ static int explain(struct explanation *e, const char *question, const char *cons
     RR_TRY(check_question(e, why));
     RR_TRY(rr_settings_load(settings, arguments, why));
     RR_TRY(rr_choose_check(settings, why));
+    if (*rr_setting_text(settings, RR_SET_TEAM))
+        RR_TRY(rr_team_find(rr_setting_text(settings, RR_SET_TEAM), &team, why));
     RR_TRY(rr_tuning_load(rr_setting_text(settings, RR_SET_TUNING), &tuning, why));
     e->paper = rr_paper_new(&e->q, settings, tuning);
     if (!e->paper)
         return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory to explain");
+    e->paper->family.team = team;
     if (e->measure)
         measure(e);
     e->machine = rr_question_machine(&e->q);

@@ -53,7 +53,7 @@ static int judge(ringred_comm *c, const struct offer *all)
 static int agree(ringred_comm *c, const struct offer *mine, struct offer *all)
 {
     const struct rr_call call = { .what = RR_ALLGATHER, .in = mine, .out = all, .count = sizeof *mine,
-                                  .type = RINGRED_UINT8, .sets_up = true };
+                                  .type = RINGRED_UINT8, .sets_up = true, .ours = true };
 
     RR_TRY(rr_comm_run(c, &call));
     return judge(c, all);

@@ -102,6 +102,7 @@ void rr_family_disown(struct rr_family *f)
     do {
         if (RR_UNLIKELY(atomic_load(&f->state) != RR_COMM_READY)) {
             rr_family_tell(f);
+            rr_teams_abort(f);
             rr_requests_give_up(f, rr_family_status(f));
         }
         release(f);

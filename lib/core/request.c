@@ -96,14 +96,21 @@ static int give_back(ringred_request *q, int status)
     return status;
 }
 
+/* What comes before a call that a team does. */
+static const struct rr_call barrier = { .what = RR_BARRIER };
+
 /* Fails where a plan has to be made and cannot be. */
 static int take_plan(ringred_comm *c, const struct rr_call *call, const struct rr_chosen *x, struct rr_run *r,
                      ringred_error *why)
 {
-    r->lane = x->way.lane;
+    r->team = x->way.lane == RR_LANE_TEAM;
+    r->lane = r->team ? RR_LANE_NONE : x->way.lane;
     if (r->lane != RR_LANE_NONE)
         return 0;
-    struct rr_choice *choice = rr_plan_get(c, x->way.algo, call->root, why);
+    if (r->team)
+        call = &barrier;
+    enum rr_algo algo = r->team ? rr_choose_algo(c, call) : x->way.algo;
+    struct rr_choice *choice = rr_plan_get(c, algo, call->root, why);
     if (!choice)
         return why->code;
     r->program = choice->program[c->area->number];
@@ -193,7 +200,9 @@ static void bind_run(ringred_comm *c, const struct rr_call *call, struct rr_run 
 {
     bool reduces = rr_is_reduction(call->what);
 
-    bind_buffers(c, call, r);
+    bind_buffers(c, RR_UNLIKELY(r->team) ? &barrier : call, r);
+    if (RR_UNLIKELY(r->team))
+        r->call = rr_team_call(c, call);
     r->ask = (struct rr_ask){ .collective = (uint8_t)(call->what | (call->ragged ? RR_RAGGED : 0)),
                               .type = (uint8_t)call->type,
                               .op = reduces ? (uint8_t)call->op : 0,
@@ -217,7 +226,8 @@ static int bind_list(ringred_comm *c, const struct rr_call *call, struct ringred
     if (rr_list_take(q, call, &shape, &runs) < 0)
         return rr_comm_refuse(c, RINGRED_ENOMEM, "no memory for a list of %zu vectors", call->vectors->n);
     for (size_t i = 0; i < runs; i++) {
-        const struct rr_call one = rr_list_call(q, i);
+        struct rr_call one = rr_list_call(q, i);
+        one.ours = true;
         struct rr_list_run *run = rr_list_run(q, i);
         struct rr_chosen x;
         int rc = rr_choose(c, &one, &x, &why);

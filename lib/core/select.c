@@ -300,6 +300,8 @@ const char *rr_choose_tree(const ringred_comm *c, const struct rr_call *call)
 {
     enum rr_algo algo = rr_choose_algo(c, call);
 
+    if (rr_team_takes(c, call))
+        return c->family->team->order == RINGRED_ORDER_TREE ? "canonical" : "any";
     if (!rr_algo_table[algo].tree)
         return "any";
     return rr_algo_spans_hosts(algo) && !c->even ? "layout" : "canonical";

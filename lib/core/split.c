@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Communicators made from another one. Nothing is connected, mapped or opened: they borrow memory of their ranks'
- * heaps and have a channel on the links. Two exchanges on the parent make one: who belongs together; then, when each
- * rank has what it needs, where its mates find it, or why it cannot. So all ranks of a new communicator have it,
- * or none. */
+/* Communicators made from another one. Nothing is connected, mapped or opened, a stranger's team apart: they borrow
+ * memory of their ranks' heaps and have a channel on the links. Two exchanges on the parent make one, four where there
+ * are teams: who belongs together; then, when each rank has what it needs, where its mates find it, or why it cannot.
+ * So all ranks of a new communicator have it, or none. */
 #include "core/core.h"
 
 #include <string.h>
@@ -15,10 +15,10 @@ struct offer {
     char text[104];             /* why not, if so */
 };
 
-static int exchange(ringred_comm *parent, const void *mine, void *all, size_t bytes)
+int rr_comm_exchange(ringred_comm *parent, const void *mine, void *all, size_t bytes)
 {
     const struct rr_call call = { .what = RR_ALLGATHER, .in = mine, .out = all, .count = bytes,
-                                  .type = RINGRED_UINT8, .sets_up = true };
+                                  .type = RINGRED_UINT8, .sets_up = true, .ours = true };
 
     return rr_comm_run(parent, &call);
 }
@@ -218,7 +218,10 @@ static int make(ringred_comm *c, struct offer *mine, ringred_error *why)
         RR_TRY(rr_family_do(c->family, open_channel, with));
         mine->channel = rr_channel_name(c->channel);
     }
-    return 0;
+    if (!c->family->team || c->ranks == 1)
+        return 0;
+    int rc = rr_team_prepare(c, why);
+    return rc < 0 ? rr_fail(why, rc, -1, 0, "team %s: %.300s", c->family->team->name, why->text) : 0;
 }
 
 struct parts {
@@ -260,10 +263,17 @@ static void take_off(ringred_comm **list, const ringred_comm *c)
         *list = c->next;
 }
 
+struct leaver {
+    ringred_comm *c;
+    struct rr_crew *crew;       /* its team; NULL: none */
+};
+
 static int leave(struct rr_family *f, void *with)
 {
-    ringred_comm *c = with;
+    struct leaver *l = with;
+    ringred_comm *c = l->c;
 
+    l->crew = rr_team_leave(c);
     take_off(&f->first->next, c); /* pool is taken: an errand */
     take_off(&f->incoming, c);
     if (c->area && c != f->first) {
@@ -278,9 +288,11 @@ static int leave(struct rr_family *f, void *with)
 void rr_comm_drop(ringred_comm *c)
 {
     struct rr_family *f = c->family;
+    struct leaver l = { c, NULL };
 
     rr_requests_drop(c);
-    (void)rr_family_do(f, leave, c); /* it cannot fail */
+    (void)rr_family_do(f, leave, &l); /* it cannot fail */
+    rr_crew_close(l.crew, f->epoll);
     if (c == f->first) {
         if (f->shared)
             rr_shared_leave(f->shared, c->sequence);
@@ -317,6 +329,7 @@ static void drop_unused(ringred_comm *c)
 {
     struct rr_family *f = c->family;
 
+    rr_team_drop(c);
     if (c->channel)
         (void)rr_family_do(f, give_up_channel, c); /* it cannot fail */
     pthread_mutex_lock(&f->pool);
@@ -355,25 +368,44 @@ static int judge(ringred_comm *parent, const struct offer *offer, const int16_t 
     return 0;
 }
 
-static int split(ringred_comm *parent, const struct rr_split *mine, struct rr_split *all, struct offer *offer,
-                 int16_t *member, ringred_comm **comm)
+/* Everything that is exchanged, of the parent's ranks. */
+struct rooms {
+    struct rr_split *all;
+    struct offer *offer;
+    int16_t *member;            /* of the new communicator */
+    struct rr_team_offer *team; /* NULL: no teams */
+};
+
+/* All its ranks have their parts, and a team if there are teams: they are put together. */
+static int complete(ringred_comm *c, const struct rooms *room)
+{
+    struct parts parts = { c, room->offer, room->member };
+    ringred_error why;
+
+    (void)rr_family_do(c->family, route, &parts); /* it cannot fail */
+    int rc = meet(c, &parts, &why);
+    if (rc < 0)
+        (void)rr_family_abort(c->family, &why); /* the others believe in it */
+    return rc;
+}
+
+static int split(ringred_comm *parent, const struct rr_split *mine, const struct rooms *room, ringred_comm **comm)
 {
     struct offer own = { 0 };
     ringred_comm *c = NULL;
-    ringred_error why;
 
-    RR_TRY(exchange(parent, mine, all, sizeof *mine));
-    int n = make_offer(parent, all, member, &c, &own);
-    int rc = exchange(parent, &own, offer, sizeof own);
-    if (rc == 0)
-        rc = judge(parent, offer, member, n);
-    if (rc == 0 && c) {
-        struct parts parts = { c, offer, member };
-        (void)rr_family_do(c->family, route, &parts); /* it cannot fail */
-        rc = meet(c, &parts, &why);
-        if (rc < 0)
-            (void)rr_family_abort(c->family, &why); /* the others believe in it */
+    RR_TRY(rr_comm_exchange(parent, mine, room->all, sizeof *mine));
+    int n = make_offer(parent, room->all, room->member, &c, &own);
+    int rc = rr_comm_exchange(parent, &own, room->offer, sizeof own);
+    bool met = rc == 0;
+    if (met)
+        rc = judge(parent, room->offer, room->member, n);
+    if (met && room->team) { /* whatever became of this one: others may be made at the same time */
+        int team = rr_team_split(parent, rc == 0 ? c : NULL, room->member, room->team);
+        rc = rc == 0 ? team : rc;
     }
+    if (rc == 0 && c)
+        rc = complete(c, room);
     if (rc < 0) {
         if (c)
             drop_unused(c);
@@ -392,15 +424,16 @@ static int split(ringred_comm *parent, const struct rr_split *mine, struct rr_sp
 int rr_comm_split(ringred_comm *parent, const struct rr_split *mine, ringred_comm **comm)
 {
     size_t n = (size_t)parent->ranks;
-    struct rr_split *all = rr_alloc(n, sizeof *all);
-    struct offer *offer = rr_alloc(n, sizeof *offer);
-    int16_t *member = rr_alloc(n, sizeof *member);
-    int rc = all && offer && member
-                 ? split(parent, mine, all, offer, member, comm)
+    bool teams = parent->family->team != NULL;
+    const struct rooms room = { rr_alloc(n, sizeof *room.all), rr_alloc(n, sizeof *room.offer),
+                                rr_alloc(n, sizeof *room.member), teams ? rr_alloc(n + 1, sizeof *room.team) : NULL };
+    int rc = room.all && room.offer && room.member && (room.team || !teams)
+                 ? split(parent, mine, &room, comm)
                  : rr_comm_refuse(parent, RINGRED_ENOMEM, "no memory to ask %d ranks", parent->ranks);
 
-    rr_free(all);
-    rr_free(offer);
-    rr_free(member);
+    rr_free(room.all);
+    rr_free(room.offer);
+    rr_free(room.member);
+    rr_free(room.team);
     return rc;
 }

@@ -26,7 +26,8 @@ enum column { COLLECTIVE, TYPE, RANKS, HOSTS, BYTES, ALGORITHM, SEGMENT };
 
 /* ---- names ---- */
 
-static const char *const lanes[] = { [RR_LANE_TINY] = "tiny", [RR_LANE_LAST] = "last" };
+static const char *const lanes[] = { [RR_LANE_TINY] = "tiny", [RR_LANE_LAST] = "last",
+                                     [RR_LANE_TEAM] = "team" };
 
 const char *rr_way_name(struct rr_way way)
 {

@@ -16,8 +16,8 @@ struct rr_way {
     enum rr_algo algo; /* without a lane */
 };
 const char *rr_way_name(struct rr_way way);
-enum rr_collective rr_way_collective(struct rr_way way);
-bool rr_way_find(const char *name, struct rr_way *way); /* by a name that rr_way_name gives */
+enum rr_collective rr_way_collective(struct rr_way way); /* not of a team, which does several */
+bool rr_way_find(const char *name, struct rr_way *way); /* by a name that rr_way_name gives, but "team" */
 
 /* ---- tables (tuning.c) ---- */
 struct rr_tuning_range {
@@ -44,14 +44,14 @@ void rr_tuning_free(struct rr_tuning *tuning);
 bool rr_tuning_fits(const struct rr_tuning_row *row, int ranks, int hosts); /* the layout */
 
 /* ---- choosing (choose.c) ---- */
-enum rr_rule { RR_BY_LIMITS, RR_BY_SETTING, RR_BY_TABLE, RR_BY_FUNCTION };
+enum rr_rule { RR_BY_LIMITS, RR_BY_SETTING, RR_BY_TABLE, RR_BY_FUNCTION, RR_BY_TEAM };
 
 struct rr_chosen {
     struct rr_way way;
     size_t segment;            /* bytes; 0: chosen as usual */
     enum rr_rule rule;
     int line;                  /* of the table */
-    uint64_t code;             /* what ranks compare, where a function chose, above RR_ASK_COUNT; else 0 */
+    uint64_t code;             /* what ranks compare, above RR_ASK_COUNT, where a function or a team had a say; or 0 */
 };
 
 /* What a communicator chose last for a collective. */

@@ -16,6 +16,7 @@
 #define SHORT_TURNS 1         /* where spinning was in vain lately */
 #define HOGGED_NS 100000      /* a yield that takes longer was a bad idea */
 #define CLOCK_TURNS 8         /* turns between two readings of the clock */
+#define GONE_NS 1000000000    /* what a team has to end in once a rank is gone: that may have done its part */
 
 /* An operation that has waited for long, however its waits are cut, asks the peers what they do. */
 static void probe_if_time(ringred_comm *c, const struct rr_run *run, int64_t now)
@@ -28,8 +29,35 @@ static void probe_if_time(ringred_comm *c, const struct rr_run *run, int64_t now
     c->probe_ns = now + 10 * PROBE_NS;
 }
 
+/* 1 + the operation after which a rank left; 0: it has not, or said nothing. */
+static uint64_t left_after(const ringred_comm *c, int peer)
+{
+    const struct rr_engine *e = &c->engine;
+    uint64_t left = e->links ? rr_channel_left_after(e->links->core, e->channel, peer) : 0;
+
+    if (e->shared && e->shared->mate[peer].page && (c->gone[peer] & RR_GONE_MEMORY))
+        left = atomic_load(&e->shared->mate[peer].page->left);
+    return left;
+}
+
+/* While a team is at work it needs all ranks, but those that have ended this operation. -1: it has them, or still has
+ * time to end. */
+static int team_lacks(const ringred_comm *c, const struct rr_run *run, int64_t now)
+{
+    struct rr_crew *crew = c->engine.crew;
+
+    for (int peer = 0; crew && peer < c->ranks; peer++) {
+        if (peer == c->rank || !c->gone[peer] || left_after(c, peer) > run->ask.sequence)
+            continue;
+        if (!crew->gone_ns)
+            crew->gone_ns = now;
+        return now - crew->gone_ns < GONE_NS && !crew->lost.code ? -1 : peer;
+    }
+    return -1;
+}
+
 /* Does the operation under way need a rank that is gone? */
-static int look_at(ringred_comm *c, const struct rr_run *run, ringred_error *why)
+static int look_at(ringred_comm *c, const struct rr_run *run, int64_t now, ringred_error *why)
 {
     struct rr_engine *e = &c->engine;
 
@@ -39,18 +67,14 @@ static int look_at(ringred_comm *c, const struct rr_run *run, ringred_error *why
         rr_shared_left(e->shared, c->gone);
     if (e->links)
         rr_channel_left(e->links->core, e->channel, c->gone);
-    int peer = rr_run_waits_for(e, run, c->gone);
+    int peer = run->team && run->handed ? team_lacks(c, run, now) : rr_run_waits_for(e, run, c->gone);
     if (peer < 0)
         return 0;
     int them = rr_engine_member(e, peer);
-    uint64_t left = 0;
-    if (e->links)
-        left = rr_channel_left_after(e->links->core, e->channel, peer);
-    if (e->shared && e->shared->mate[peer].page && (c->gone[peer] & RR_GONE_MEMORY)) {
-        left = atomic_load(&e->shared->mate[peer].page->left);
-        if (!left)
-            return rr_fail(why, RINGRED_EPEER, them, 0, "rank %d is gone: its process has ended", them);
-    }
+    uint64_t left = left_after(c, peer);
+    bool shares = e->shared && e->shared->mate[peer].page && (c->gone[peer] & RR_GONE_MEMORY);
+    if (shares && !left)
+        return rr_fail(why, RINGRED_EPEER, them, 0, "rank %d is gone: its process has ended", them);
     if (left)
         return rr_fail(why, RINGRED_EPEER, them, 0,
                        "rank %d left the communicator after operation %llu, while this rank is in operation %llu",
@@ -73,7 +97,7 @@ int rr_wait_look(struct rr_family *f, int64_t now, ringred_error *why)
             continue;
         const struct rr_run *run = &rr_at_head(c)->run;
         probe_if_time(c, run, now);
-        RR_TRY(look_at(c, run, why));
+        RR_TRY(look_at(c, run, now, why));
     }
     if (f->talks)
         RR_TRY(rr_talks_look(f, why));
@@ -88,6 +112,8 @@ int rr_wait_lie_down(struct rr_family *f, struct rr_waiter *w, int64_t now, int 
     atomic_store(&f->asleep, 1);
     if (f->shared && rr_shared_sleep_begin(f->shared) < 0)
         *most_ms = now - w->since_ns > 32000000 ? 2 : 1; /* nobody will ring: sleep in proportion */
+    if (RR_UNLIKELY(!rr_teams_ring(f)))
+        *most_ms = 1;
     bool again = f->links && f->links->ops->arm(f->links) == RINGRED_PENDING;
     int rc = rr_progress(f, w, moved, why);
     *moved = *moved || again;

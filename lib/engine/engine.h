@@ -37,6 +37,7 @@ struct rr_engine {
     struct rr_shared *shared;              /* NULL: no rank shares memory with this one */
     struct rr_transport *links;            /* NULL: no links */
     struct rr_channel *channel;            /* of links; NULL: the first */
+    struct rr_crew *crew;                  /* a stranger's team; NULL: none */
     char *scratch;                         /* temps */
     size_t scratch_bytes;
     size_t stage_at;                       /* where the next piece of the stage goes; the same on all ranks */
@@ -62,7 +63,10 @@ struct rr_run {
     char *out;
     size_t count, segments;                /* elements of the vector; at least one segment */
     size_t element_bytes;
-    enum rr_lane { RR_LANE_NONE, RR_LANE_TINY, RR_LANE_LAST } lane; /* instead of a program */
+    enum rr_lane {
+        RR_LANE_NONE, RR_LANE_TINY, RR_LANE_LAST, /* the two instead of a program */
+        RR_LANE_TEAM                       /* a choice only: the run is a barrier and `team` */
+    } lane;
     int type, op;
     bool in_place;
     struct rr_ragged {                     /* parts of unequal length; counted in elements */
@@ -85,6 +89,9 @@ struct rr_run {
                                               * first piece, or with one segment its offset */
     bool in_window, out_window, all_out_windows, all_in_windows;
     bool whole;                            /* all ranks have windows: the vector is one segment */
+    bool team;                             /* the program is a barrier; then the engine's crew does `call` */
+    bool handed;                           /* that was started */
+    ringred_team_call call;
     bool straight;                         /* program order is enough: one segment, no links */
     bool ended;                            /* last-arriver lane: this rank did the work */
     uint32_t first;                        /* steps before it have ended */
@@ -115,6 +122,9 @@ void rr_lane_begin(struct rr_engine *e, struct rr_run *r);
 int rr_lane_advance(struct rr_engine *e, struct rr_run *r, ringred_error *why);
 int rr_last_begin(struct rr_engine *e, struct rr_run *r, ringred_error *why);
 int rr_last_advance(struct rr_engine *e, struct rr_run *r, ringred_error *why);
+
+/* The barrier of a run that a team does has ended: all ranks ask for the same (team.c). */
+int rr_run_hand_over(struct rr_engine *e, struct rr_run *r, bool *moved, ringred_error *why);
 
 /* Does what can be done now. 0: ended. PENDING. < 0: failed. *moved tells whether anything happened. */
 int rr_run_advance(struct rr_engine *e, struct rr_run *r, bool *moved, ringred_error *why);

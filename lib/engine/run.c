@@ -41,7 +41,7 @@ void rr_run_bind(struct rr_engine *e, struct rr_run *r)
 {
     r->base = r->ask.sequence << RR_SEGMENT_BITS;
     r->first = r->awaited = 0;
-    r->in_window = r->out_window = r->whole = false;
+    r->in_window = r->out_window = r->whole = r->handed = false;
     r->done = e->done;
     r->bases = e->bases;
     r->send = e->send;
@@ -142,7 +142,8 @@ int rr_run_advance(struct rr_engine *e, struct rr_run *r, bool *moved, ringred_e
     }
     if (r->lane)
         return r->lane == RR_LANE_TINY ? rr_lane_advance(e, r, why) : rr_last_advance(e, r, why);
-    return r->straight ? run_straight(e, r, moved, why) : sweep(e, r, moved, why);
+    int rc = r->straight ? run_straight(e, r, moved, why) : sweep(e, r, moved, why);
+    return RR_LIKELY(!r->team) || rc ? rc : rr_run_hand_over(e, r, moved, why);
 }
 
 static int awaited(const struct rr_engine *e, const struct rr_run *r, const struct rr_step *step,

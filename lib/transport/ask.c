@@ -76,7 +76,7 @@ int rr_ask_compare(const struct rr_ask *mine, int my_rank, const struct rr_ask *
     if ((mine->collective & RR_RAGGED) && strcmp(a, b) == 0)
         rr_text_add(&right, " in other parts");
     else if (strcmp(a, b) == 0)
-        rr_text_add(&right, " by another algorithm or segment, which the function choose answered");
+        rr_text_add(&right, " by another algorithm or segment, which the function choose answered, or the team");
     return rr_fail(why, RINGRED_EMISMATCH, their_rank, 0,
                    "the ranks disagree about operation %llu: rank %d asked for %s, rank %d for %s",
                    (unsigned long long)mine->sequence, my_rank, a, their_rank, b);

@@ -1,57 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Transports of strangers: finding and loading them, making their lanes, and proving on each lane that both ends know
- * the job's key. A plug-in stays loaded for as long as the process lives. */
+/* Lanes of strangers' transports: making them, and proving on each that both ends know the job's key. */
 #include "transport/link.h"
 
-#include <dirent.h>
-#include <dlfcn.h>
-#include <errno.h>
-#include <limits.h>
 #include <sched.h>
 #include <sodium.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define TABLE_LEAST sizeof(ringred_transport) /* what the first release of the interface has */
-#define TEXT_(x) #x
-#define TEXT(x) TEXT_(x)
-#define ENTRY TEXT(RINGRED_TRANSPORT_ENTRY)
-
-#ifndef RR_PLUGIN_FOLDER
-#define RR_PLUGIN_FOLDER "/usr/lib/ringred"
-#endif
 
 /* ---- finding ---- */
-
-bool rr_plugin_is_name(const char *name)
-{
-    size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-_");
-
-    return n > 0 && n <= 15 && name[n] == 0;
-}
-
-const char *rr_plugin_folders(void)
-{
-    const char *path = secure_getenv("RINGRED_PLUGIN_PATH");
-
-    return path && *path ? path : RR_PLUGIN_FOLDER;
-}
-
-/* The first folder of the path that has the file: its whole name. */
-static bool find_file(const char *name, char *file, size_t room)
-{
-    const char *at = rr_plugin_folders();
-
-    while (*at) {
-        size_t n = strcspn(at, ":");
-        if (n && snprintf(file, room, "%.*s/libringred-%s.so", (int)n, at, name) < (int)room && access(file, R_OK) == 0)
-            return true;
-        at += n + (at[n] == ':');
-    }
-    return false;
-}
 
 static int check_table(const ringred_transport *by, const char *name, const char *file, ringred_error *why)
 {
@@ -69,38 +27,15 @@ static int check_table(const ringred_transport *by, const char *name, const char
     return lacks ? rr_fail(why, RINGRED_EVERSION, -1, 0, "%s: its table has no function \"%s\"", file, lacks) : 0;
 }
 
-/* A plug-in of another interface exports the same name with another number. */
-static int wrong_entry(void *object, const char *file, ringred_error *why)
-{
-    char other[64];
-
-    for (int abi = 0; abi < 100; abi++) {
-        snprintf(other, sizeof other, "ringred_transport_%d", abi);
-        if (dlsym(object, other))
-            return rr_fail(why, RINGRED_EVERSION, -1, 0, "%s is made for plug-in interface %d, this library has %d", file,
-                           abi, RINGRED_PLUGIN_ABI_VERSION);
-    }
-    return rr_fail(why, RINGRED_EVERSION, -1, 0, "%s exports no function " ENTRY ": it is no transport", file);
-}
-
 int rr_plugin_find(const char *name, const ringred_transport **by, ringred_error *why)
 {
-    char file[PATH_MAX];
     ringred_transport_entry entry;
+    struct rr_loaded loaded;
 
-    if (!rr_plugin_is_name(name) || !find_file(name, file, sizeof file))
-        return rr_fail(why, RINGRED_ESETTING, -1, 0,
-                       "there is no transport \"%.32s\": neither built in (shm, tcp) nor libringred-%.32s.so in %.200s (variable "
-                       "RINGRED_PLUGIN_PATH)", name, name, rr_plugin_folders());
-    void *object = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    if (!object)
-        return rr_fail(why, RINGRED_EUNSUPPORTED, -1, 0, "cannot load the transport %s: %s", name, dlerror());
-    void *symbol = dlsym(object, ENTRY);
-    if (!symbol)
-        return wrong_entry(object, file, why);
-    memcpy(&entry, &symbol, sizeof entry);
+    RR_TRY(rr_plugin_load(RR_PLUGIN_TRANSPORT, name, &loaded, why));
+    memcpy(&entry, &loaded.entry, sizeof entry);
     const ringred_transport *found = entry();
-    RR_TRY(check_table(found, name, file, why));
+    RR_TRY(check_table(found, name, loaded.file, why));
     *by = found;
     return 0;
 }
@@ -118,129 +53,6 @@ int rr_wires_read(const char *text, struct rr_wires *wires, ringred_error *why)
         RR_TRY(rr_plugin_find(name, &wires->by, why));
     snprintf(wires->name, sizeof wires->name, "%s", name);
     return 0;
-}
-
-static void describe_one(const char *name, struct rr_text *text)
-{
-    const ringred_transport *by;
-    ringred_error why;
-
-    ringred_error_init(&why);
-    int rc = rr_plugin_find(name, &by, &why);
-    if (rc == 0 && by->usable)
-        rc = by->usable(NULL, &why);
-    rr_text_add(text, ",{\"name\":\"%s\",\"usable\":%s,\"plugin\":true,\"%s\":", name, rc < 0 ? "false" : "true",
-                rc < 0 ? "why" : "text");
-    rr_text_add_json(text, rc < 0 ? why.text : by->text ? by->text : "");
-    rr_text_add(text, "}");
-}
-
-static void describe_folder(const char *folder, struct rr_text *text)
-{
-    DIR *d = opendir(folder);
-    struct dirent *e;
-    char name[16];
-    int end;
-
-    while (d && (e = readdir(d))) {
-        end = 0;
-        if (sscanf(e->d_name, "libringred-%15[a-z0-9_-].so%n", name, &end) == 1 && end && !e->d_name[end])
-            describe_one(name, text);
-    }
-    if (d)
-        closedir(d);
-}
-
-void rr_plugins_describe(struct rr_text *text)
-{
-    char folder[PATH_MAX];
-
-    for (const char *at = rr_plugin_folders(); *at;) {
-        size_t n = strcspn(at, ":");
-        if (n && n < sizeof folder) {
-            memcpy(folder, at, n);
-            folder[n] = 0;
-            describe_folder(folder, text);
-        }
-        at += n + (at[n] == ':');
-    }
-}
-
-/* ---- the host table ---- */
-
-struct context {
-    ringred_host host;
-    const struct rr_settings *settings;
-    const struct rr_log *log;
-    struct rr_interrupt interrupt;
-    unsigned char secret[32];
-};
-
-static void host_log(void *context, int32_t level, const char *line)
-{
-    rr_log(((struct context *)context)->log, level, "%s", line);
-}
-
-static int32_t host_fail(ringred_error *why, int32_t code, int32_t rank, int32_t system, const char *text)
-{
-    return rr_fail(why, code, rank, system, "%s", text);
-}
-
-static int64_t host_now(void)
-{
-    return rr_now_ns();
-}
-
-static const char *host_setting(void *context, const char *name)
-{
-    const struct rr_settings *s = ((struct context *)context)->settings;
-
-    for (int i = 0; i < RR_SETTINGS; i++)
-        if (strcmp(rr_setting_name((enum rr_setting)i), name) == 0)
-            return i == RR_SET_KEY ? NULL : rr_setting_text(s, (enum rr_setting)i);
-    return NULL;
-}
-
-static void host_secret(void *context, const char *label, unsigned char secret[32])
-{
-    const struct context *c = context;
-
-    crypto_generichash(secret, 32, (const unsigned char *)label, strlen(label), c->secret, sizeof c->secret);
-}
-
-static int32_t host_own(void *context, int32_t fd)
-{
-    (void)context;
-    return rr_fd_own(fd);
-}
-
-static void host_close(void *context, int32_t fd)
-{
-    (void)context;
-    rr_fd_close(fd);
-}
-
-static int32_t host_is_interrupted(void *context)
-{
-    return rr_is_interrupted(&((struct context *)context)->interrupt);
-}
-
-static struct context *make_host(const struct rr_plugin *p)
-{
-    struct context *c = rr_alloc(1, sizeof *c);
-
-    if (!c)
-        return NULL;
-    c->settings = p->settings;
-    c->log = p->log;
-    c->interrupt = p->interrupt;
-    rr_boot_secret(p->boot, "ringred plug-in", c->secret);
-    c->host = (ringred_host){ .struct_size = sizeof c->host, .rank = p->me, .ranks = p->ranks, .rails = p->rails,
-                              .peer_timeout_ns = rr_setting(p->settings, RR_SET_PEER_TIMEOUT), .context = c,
-                              .log = host_log, .fail = host_fail, .now_ns = host_now, .setting = host_setting,
-                              .secret = host_secret, .own_descriptor = host_own, .close_descriptor = host_close,
-                              .is_interrupted = host_is_interrupted };
-    return c;
 }
 
 /* ---- proofs: hello (who I am, a nonce), then a MAC over both hellos ---- */
@@ -364,6 +176,20 @@ static int prove_all(const struct rr_plugin *p, const uint8_t *streams, ringred_
 
 /* ---- opening ---- */
 
+static struct rr_plugin_host *make_host(const struct rr_plugin *p)
+{
+    struct rr_plugin_host *h = rr_alloc(1, sizeof *h);
+
+    if (!h)
+        return NULL;
+    rr_plugin_host_init(h, p->settings, p->log, p->interrupt);
+    rr_boot_secret(p->boot, "ringred plug-in", h->secret);
+    h->table.rank = p->me;
+    h->table.ranks = p->ranks;
+    h->table.rails = p->rails;
+    return h;
+}
+
 struct offer {
     int32_t bytes;      /* of the address; < 0: a status, and why */
     char text[RINGRED_ADDRESS_MOST];
@@ -433,7 +259,7 @@ static int open_lanes(struct rr_plugin *p, const ringred_host *host, const uint8
 
 int rr_plugin_open(struct rr_plugin *p, const uint8_t *wanted, struct rr_transport **transport, ringred_error *why)
 {
-    struct context *c = make_host(p);
+    struct rr_plugin_host *c = make_host(p);
     uint8_t *streams = rr_alloc((size_t)p->ranks, 1);
     struct rr_links *links;
     int rc = c && streams ? 0 : rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory for a transport");
@@ -441,7 +267,7 @@ int rr_plugin_open(struct rr_plugin *p, const uint8_t *wanted, struct rr_transpo
     for (int r = 0; r < p->ranks && streams; r++)
         streams[r] = wanted[r] ? (uint8_t)p->rails : 0;
     if (rc == 0)
-        rc = open_lanes(p, &c->host, streams, why);
+        rc = open_lanes(p, &c->table, streams, why);
     const struct rr_lanes from = { .ranks = p->ranks, .me = p->me, .by = p->by, .self = p->self, .streams = streams };
     if (rc == 0)
         rc = rr_links_open(&from, p->settings, p->log, &links, why);

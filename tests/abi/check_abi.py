@@ -59,10 +59,11 @@ def facts_of(include):
     structs = {name: fields_of(body) for name, body in STRUCT.findall(text)}
     numbers = [name for name, value in NUMBER.findall(text) if re.fullmatch(r"[-()\w<>+* ]+", value.strip())
                and not value.strip().startswith("__") and name != "RINGRED_API"]
-    numbers = [n for n in numbers if n not in ("RINGRED_TRANSPORT_ENTRY",)]
+    numbers = [n for n in numbers if n not in ("RINGRED_TRANSPORT_ENTRY", "RINGRED_TEAM_ENTRY")]
     program = ["#include <ringred/ringred.h>", "#include <stdio.h>", "#include <stddef.h>"]
-    if (include / "ringred" / "transport.h").exists():
-        program.insert(1, "#include <ringred/transport.h>")
+    for header in ("transport.h", "team.h"):
+        if (include / "ringred" / header).exists():
+            program.insert(1, f"#include <ringred/{header}>")
     program.append("int main(void) {")
     for name, fields in structs.items():
         program.append(f'printf("sizeof {name}=%zu\\n", sizeof({name}));')
@@ -92,9 +93,8 @@ def facts_of(include):
     for declared in TYPEDEF.findall(text):
         name = re.search(r"[(][*](\w+)[)]", declared).group(1)
         facts[f"type {name}"] = squeeze(declared)
-    entry = re.search(r"#define RINGRED_TRANSPORT_ENTRY (\w+)", text)
-    if entry:
-        facts["entry of plug-ins"] = entry.group(1)
+    for kind, entry in re.findall(r"#define RINGRED_(TRANSPORT|TEAM)_ENTRY (\w+)", text):
+        facts[f"entry of {kind.lower()} plug-ins"] = entry
     return facts
 
 
@@ -127,6 +127,8 @@ BREAKS = [  # name, header, pattern, replacement
     ("a parameter of another type", "ringred.h", r"(ringred_wait\(ringred_request \*request, )int64_t", r"\g<1>int32_t"),
     ("a function of the plug-in table moved", "transport.h",
      r"(    void \(\*finish\)[^\n]*\n)((?:    /\*.*?\*/\n)?)(    void \(\*reset\)[^\n]*\n)", r"\3\2\1"),
+    ("a function of the team table moved", "team.h",
+     r"(    int32_t \(\*start\)[^\n]*\n)((?:    /\*.*?\*/\n)?)(    int32_t \(\*test\)[^\n]*\n)", r"\3\2\1"),
     ("the plug-in's entry renamed", "transport.h", r"RINGRED_TRANSPORT_ENTRY ringred_transport_\d+",
      "RINGRED_TRANSPORT_ENTRY ringred_transport_99"),
 ]

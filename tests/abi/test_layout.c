@@ -2,6 +2,7 @@
 /* The sizes, offsets and numbers that programs have compiled in. A line changes only together with
  * the ABI number; new fields are new lines. */
 #include <ringred/ringred.h>
+#include <ringred/team.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -81,6 +82,33 @@ PIN(ringred_choice, bytes, 24);
 PIN(ringred_choice, collective, 32);
 PIN(ringred_choice, algorithm, 40);
 PIN(ringred_choice, segment, 48);
+
+PIN_SIZE(ringred_team_call, 56);
+PIN(ringred_team_call, struct_size, 0);
+PIN(ringred_team_call, collective, 4);
+PIN(ringred_team_call, send, 8);
+PIN(ringred_team_call, recv, 16);
+PIN(ringred_team_call, count, 24);
+PIN(ringred_team_call, type, 32);
+PIN(ringred_team_call, op, 36);
+PIN(ringred_team_call, root, 40);
+PIN(ringred_team_call, ranks, 44);
+PIN(ringred_team_call, scale, 48);
+
+PIN_SIZE(ringred_team, 96);
+PIN(ringred_team, struct_size, 0);
+PIN(ringred_team, order, 4);
+PIN(ringred_team, name, 8);
+PIN(ringred_team, text, 16);
+PIN(ringred_team, usable, 24);
+PIN(ringred_team, can, 32);
+PIN(ringred_team, id, 40);
+PIN(ringred_team, open, 48);
+PIN(ringred_team, start, 56);
+PIN(ringred_team, test, 64);
+PIN(ringred_team, descriptor, 72);
+PIN(ringred_team, abort, 80);
+PIN(ringred_team, close, 88);
 
 static void test_numbers_are_what_programs_have_compiled_in(void **state)
 {
