@@ -23,7 +23,7 @@ tar xf "$tarball" -C "$place"
 [ -n "$(cd "$place/$name" && tools/version.sh)" ] || fails "the tarball does not know its version"
 meson setup "$place/build" "$place/$name" -Dtests=disabled >"$place/log" 2>&1 && ninja -C "$place/build" >"$place/log" 2>&1 ||
     fails "the tarball does not build: $(tail -5 "$place/log")"
-"$place/build/tools/ringred-run" -n 2 "$place/build/examples/allreduce" || fails "the tarball's build does not do its job"
+"$place/build/tools/ringred-run" -n 2 "$place/build/examples/ringred-example-allreduce" || fails "the tarball's build does not do its job"
 python3 -m venv "$place/env" && "$place/env/bin/pip" -q install spdx-tools >/dev/null 2>&1 || skip "spdx-tools cannot be installed"
 said=$("$place/env/bin/pyspdxtools" -i "$place/release1/$name.spdx.json" 2>&1) || fails "the bill of materials: $said"
 files=$(python3 -c 'import json, sys; print(len(json.load(open(sys.argv[1]))["files"]))' "$place/release1/$name.spdx.json")
