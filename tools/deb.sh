@@ -23,4 +23,4 @@ ringred ($version-1) unstable; urgency=medium
  -- $maintainer  $date
 END
 (cd "$work/$name" && dpkg-buildpackage -us -uc >"$out/build.log" 2>&1) || { tail -30 "$out/build.log"; exit 1; }
-cp "$work"/*.deb "$work"/*.dsc "$work"/*.debian.tar.xz "$work"/*.changes "$work"/*.buildinfo "$out/"
+cp "$work"/*.deb "$work"/*.dsc "$work"/*.debian.tar.xz "$work"/*.changes "$work"/*.buildinfo "$work"/*.orig.tar.gz "$out/"

@@ -122,7 +122,7 @@ class Layouts(unittest.TestCase):
     if some is not None:
         @settings(max_examples=300, deadline=None, derandomize=True, database=None)
         @given(cases())
-        def test_sums_in_place(self, case):
+        def test_PR_26_sums_in_place(self, case):
             values, layouts = case
             op = "lor" if values[0].dtype == bool else "sum"
             want = values[0] | values[1] if op == "lor" else values[0] + values[1]
@@ -131,7 +131,7 @@ class Layouts(unittest.TestCase):
 
         @settings(max_examples=200, deadline=None, derandomize=True, database=None)
         @given(cases())
-        def test_sums_into_another(self, case):
+        def test_PR_26_sums_into_another(self, case):
             values, layouts = case
             op = "lor" if values[0].dtype == bool else "sum"
             want = values[0] | values[1] if op == "lor" else values[0] + values[1]
@@ -143,7 +143,7 @@ class Layouts(unittest.TestCase):
 
         @settings(max_examples=200, deadline=None, derandomize=True, database=None)
         @given(cases())
-        def test_moves(self, case):
+        def test_PR_26_moves(self, case):
             values, layouts = case
             pairs = [np.stack([v, v]) for v in values]
             whole = np.stack(values)
