@@ -298,8 +298,10 @@ int rr_drive(struct rr_family *f, const struct ringred_request *until, int64_t d
     while (RR_LIKELY(atomic_load_explicit(&f->state, memory_order_relaxed) == RR_COMM_READY)) {
         bool moved;
         int rc = progress(f, &w, &moved, &why);
-        if (RR_UNLIKELY(f->ended != NULL))
+        if (RR_UNLIKELY(f->ended != NULL)) {
             rr_fire_ended(f);
+            rc = rc == 0 && !until ? RINGRED_PENDING : rc; /* what the callbacks have started is to be done, too */
+        }
         if (rc == RINGRED_PENDING && !moved) {
             rc = deadline_ns ? rr_wait_turn(f, &w, deadline_ns, &why) : rr_wait_poll(f, &why);
             if (rc == RR_WAIT_OVER || (rc == RINGRED_PENDING && !deadline_ns))

@@ -406,6 +406,34 @@ static void test_a_program_sleeps_on_one_descriptor(void **state)
     coll_each(setups, SETUPS, event_loop, 120);
 }
 
+/* Each operation is started by the word of the one before it, and nothing else wakes the program. */
+static void chained_loop(struct rank *me)
+{
+    ringred_comm *comm = coll_open(me, me->argument);
+    const int fd = ringred_comm_descriptor(comm);
+    static struct told chain[40];
+
+    for (int i = 0; i < 40; i++) {
+        chain[i].x[0] = 1;
+        chain[i].next = i < 39 ? &chain[i + 1] : NULL;
+    }
+    start_told(&chain[0], comm);
+    for (;;) {
+        coll_must(comm, ringred_poll(comm) < 0, "poll");
+        if (chain[39].times)
+            break;
+        sleep_on(fd);
+    }
+    rank_check(chain[39].x[0] == (float)me->size);
+    coll_close(comm);
+}
+
+static void test_what_a_callback_starts_wakes_the_program(void **state)
+{
+    (void)state;
+    coll_each(setups, SETUPS, chained_loop, 60);
+}
+
 static double cpu_seconds(void)
 {
     struct timespec t;
@@ -624,6 +652,7 @@ int main(void)
         cmocka_unit_test(test_a_failure_is_told_to_callbacks_too),
         cmocka_unit_test(test_destroy_tells_what_will_not_end),
         cmocka_unit_test(test_a_program_sleeps_on_one_descriptor),
+        cmocka_unit_test(test_what_a_callback_starts_wakes_the_program),
         cmocka_unit_test(test_the_descriptor_is_quiet_while_nothing_happens),
         cmocka_unit_test(test_making_a_communicator_can_be_interrupted),
         cmocka_unit_test(test_a_split_can_be_interrupted),
