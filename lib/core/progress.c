@@ -94,6 +94,12 @@ void rr_requests_give_up(struct rr_family *f, int status)
     pthread_mutex_unlock(&f->pool);
 }
 
+/* Was it broken, or did something come to be given up, after the owner looked and before he left? */
+static bool is_left_over(struct rr_family *f)
+{
+    return atomic_load(&f->state) != RR_COMM_READY && (!atomic_load(&f->told) || atomic_load(&f->late));
+}
+
 /* Gives progress up. Telling the peers that the family is broken reads the buffers of requests in
  * flight, so it comes first: whoever owns progress after us may give its request back. Who broke it
  * after that look could not tell, so look again. */
@@ -102,10 +108,11 @@ void rr_family_disown(struct rr_family *f)
     do {
         if (RR_UNLIKELY(atomic_load(&f->state) != RR_COMM_READY)) {
             rr_family_tell(f);
+            atomic_store(&f->late, false); /* then look */
             rr_requests_give_up(f, rr_family_status(f));
         }
         release(f);
-    } while (RR_UNLIKELY(atomic_load(&f->state) != RR_COMM_READY && !atomic_load(&f->told)) && rr_family_own(f));
+    } while (RR_UNLIKELY(is_left_over(f)) && rr_family_own(f));
 }
 
 static void end_head(ringred_comm *c, struct ringred_request *q)
