@@ -132,6 +132,7 @@ struct rr_family {
     pthread_cond_t changed;
     ringred_error fault;        /* what broke it; then never changed */
     _Atomic bool told;          /* the peers have been told of the fault, as far as they listen */
+    _Atomic bool late;          /* something to be told of its end was started meanwhile: give it up, too */
 
     pthread_mutex_t pool;       /* guards what follows; taken before `lock`, if both are */
     struct rr_errand *errands;

@@ -94,6 +94,12 @@ void rr_requests_give_up(struct rr_family *f, int status)
     pthread_mutex_unlock(&f->pool);
 }
 
+/* Was it broken, or did something come to be given up, after the owner looked and before he left? */
+static bool is_left_over(struct rr_family *f)
+{
+    return atomic_load(&f->state) != RR_COMM_READY && (!atomic_load(&f->told) || atomic_load(&f->late));
+}
+
 /* Gives progress up. Telling the peers that the family is broken reads the buffers of requests in
  * flight, so it comes first: whoever owns progress after us may give its request back. Who broke it
  * after that look could not tell, so look again. */
@@ -103,10 +109,11 @@ void rr_family_disown(struct rr_family *f)
         if (RR_UNLIKELY(atomic_load(&f->state) != RR_COMM_READY)) {
             rr_family_tell(f);
             rr_teams_abort(f);
+            atomic_store(&f->late, false); /* then look */
             rr_requests_give_up(f, rr_family_status(f));
         }
         release(f);
-    } while (RR_UNLIKELY(atomic_load(&f->state) != RR_COMM_READY && !atomic_load(&f->told)) && rr_family_own(f));
+    } while (RR_UNLIKELY(is_left_over(f)) && rr_family_own(f));
 }
 
 static void end_head(ringred_comm *c, struct ringred_request *q)
@@ -299,8 +306,10 @@ int rr_drive(struct rr_family *f, const struct ringred_request *until, int64_t d
     while (RR_LIKELY(atomic_load_explicit(&f->state, memory_order_relaxed) == RR_COMM_READY)) {
         bool moved;
         int rc = progress(f, &w, &moved, &why);
-        if (RR_UNLIKELY(f->ended != NULL))
+        if (RR_UNLIKELY(f->ended != NULL)) {
             rr_fire_ended(f);
+            rc = rc == 0 && !until ? RINGRED_PENDING : rc; /* what the callbacks have started is to be done, too */
+        }
         if (rc == RINGRED_PENDING && !moved) {
             rc = deadline_ns ? rr_wait_turn(f, &w, deadline_ns, &why) : rr_wait_poll(f, &why);
             if (rc == RR_WAIT_OVER || (rc == RINGRED_PENDING && !deadline_ns))

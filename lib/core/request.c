@@ -377,12 +377,10 @@ int rr_comm_start(ringred_comm *c, const struct rr_call *call, ringred_request *
 
     RR_TRY(start(c, call, request ? request : &q));
     send_off(f);
-    while (RR_UNLIKELY(call->done && atomic_load(&f->state) != RR_COMM_READY)) {
-        if (rr_family_own(f)) { /* whoever owned progress may have looked for requests to give up before this one */
+    if (RR_UNLIKELY(call->done && atomic_load(&f->state) != RR_COMM_READY)) {
+        atomic_store(&f->late, true); /* then look; whoever owns progress looks at this when he leaves */
+        if (rr_family_own(f))
             rr_family_disown(f);
-            break;
-        }
-        sched_yield();
     }
     return 0;
 }

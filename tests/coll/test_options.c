@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -328,6 +329,56 @@ static void test_a_failure_is_told_to_callbacks_too(void **state)
     coll_each(pairs, sizeof pairs / sizeof pairs[0], callback_of_a_failure, 30);
 }
 
+/* The callback starts another operation, and while it does so another thread aborts. */
+static ringred_comm *to_abort;
+
+static void *abort_it(void *nothing)
+{
+    rank_check_int(ringred_comm_abort(to_abort), 0);
+    return nothing;
+}
+
+static void abort_at_the_second(void *context, ringred_choice *choice)
+{
+    int *starts = context;
+    pthread_t other;
+
+    (void)choice;
+    if (!to_abort || ++*starts != 2)
+        return;
+    rank_check(pthread_create(&other, NULL, abort_it, NULL) == 0);
+    pthread_join(other, NULL);
+}
+
+static void callback_amid_an_abort(struct rank *me)
+{
+    int starts = 0;
+    ringred_comm *comm = coll_open_choosing(me, me->argument, me->rank ? NULL : abort_at_the_second, &starts);
+    static struct told told[2];
+    float x[4] = { 0 };
+
+    if (me->rank) {
+        (void)ringred_allreduce(comm, x, x, 4, RINGRED_FLOAT32, RINGRED_SUM);
+        (void)ringred_comm_destroy(comm);
+        return;
+    }
+    to_abort = comm;
+    told[0].next = &told[1];
+    start_told(&told[0], comm);
+    while (told[1].times == 0)
+        (void)ringred_poll(comm);
+    rank_check_int(told[0].status, 0);
+    rank_check_int(told[1].times, 1);
+    rank_check_int(told[1].status, RINGRED_EABORTED);
+    rank_check_int(ringred_comm_destroy(comm), RINGRED_EABORTED);
+}
+
+static void test_a_callback_may_start_while_another_thread_aborts(void **state)
+{
+    (void)state;
+    coll_each(setups + 1, 2, callback_amid_an_abort, 30);
+}
+
 static void callback_at_the_end(struct rank *me)
 {
     ringred_comm *comm = coll_open(me, me->argument);
@@ -404,6 +455,34 @@ static void test_a_program_sleeps_on_one_descriptor(void **state)
 {
     (void)state;
     coll_each(setups, SETUPS, event_loop, 120);
+}
+
+/* Each operation is started by the word of the one before it, and nothing else wakes the program. */
+static void chained_loop(struct rank *me)
+{
+    ringred_comm *comm = coll_open(me, me->argument);
+    const int fd = ringred_comm_descriptor(comm);
+    static struct told chain[40];
+
+    for (int i = 0; i < 40; i++) {
+        chain[i].x[0] = 1;
+        chain[i].next = i < 39 ? &chain[i + 1] : NULL;
+    }
+    start_told(&chain[0], comm);
+    for (;;) {
+        coll_must(comm, ringred_poll(comm) < 0, "poll");
+        if (chain[39].times)
+            break;
+        sleep_on(fd);
+    }
+    rank_check(chain[39].x[0] == (float)me->size);
+    coll_close(comm);
+}
+
+static void test_what_a_callback_starts_wakes_the_program(void **state)
+{
+    (void)state;
+    coll_each(setups, SETUPS, chained_loop, 60);
 }
 
 static double cpu_seconds(void)
@@ -622,8 +701,10 @@ int main(void)
         cmocka_unit_test(test_ranks_that_scale_differently_are_told),
         cmocka_unit_test(test_what_has_ended_tells_its_caller_once),
         cmocka_unit_test(test_a_failure_is_told_to_callbacks_too),
+        cmocka_unit_test(test_a_callback_may_start_while_another_thread_aborts),
         cmocka_unit_test(test_destroy_tells_what_will_not_end),
         cmocka_unit_test(test_a_program_sleeps_on_one_descriptor),
+        cmocka_unit_test(test_what_a_callback_starts_wakes_the_program),
         cmocka_unit_test(test_the_descriptor_is_quiet_while_nothing_happens),
         cmocka_unit_test(test_making_a_communicator_can_be_interrupted),
         cmocka_unit_test(test_a_split_can_be_interrupted),
