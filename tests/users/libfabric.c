@@ -24,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 
 #define PIECE 16384 /* bytes */
 #define SLOTS 16
@@ -63,6 +64,8 @@ struct self {
     struct fid_cq *cq;
     struct lane *lanes; /* [ranks][rails] */
     int32_t address_bytes;
+    int bell; /* in the set of watch: rung when progress has taken in what a sleeper was promised to be told of */
+    bool armed;
     unsigned char had[FDS / 8]; /* descriptors that are not libfabric's */
 };
 
@@ -175,6 +178,7 @@ static void fabric_close(void *self, int64_t deadline_ns)
         free(s->lanes[i].memory);
     if (s->info)
         fi_freeinfo(s->info);
+    s->host->close_descriptor(s->host->context, s->bell);
     free(s->lanes);
     free(s);
 }
@@ -211,9 +215,10 @@ static int32_t fabric_open(const ringred_host *host, void **self, ringred_error 
     if (!s)
         return host->fail(why, RINGRED_ENOMEM, -1, 0, "libfabric: no memory");
     s->host = host;
+    s->bell = host->own_descriptor(host->context, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     s->lanes = calloc((size_t)(host->ranks * host->rails), sizeof *s->lanes);
     each_descriptor(s, note);
-    const int rc = s->lanes ? furnish(s, &what) : -FI_ENOMEM;
+    const int rc = s->lanes && s->bell >= 0 ? furnish(s, &what) : -FI_ENOMEM;
     each_descriptor(s, mark);
     if (rc == 0) {
         *self = s;
@@ -308,6 +313,9 @@ static void fabric_progress(void *self)
     ssize_t n;
 
     while ((n = fi_cq_read(s->cq, e, 16)) > 0 || n == -FI_EAVAIL) {
+        if (s->armed)
+            (void)eventfd_write(s->bell, 1); /* cannot overflow */
+        s->armed = false;
         if (n < 0)
             take_error(s);
         for (ssize_t i = 0; i < n; i++)
@@ -468,7 +476,8 @@ static size_t send_piece(struct lane *l, const ringred_span *part, int32_t parts
     return k;
 }
 
-static int64_t fabric_send(void *self, int32_t peer, int32_t rail, const ringred_span *part, int32_t parts, int32_t *system)
+static int64_t fabric_send(void *self, int32_t peer, int32_t rail, const ringred_span *part, int32_t parts,
+                           int32_t *system)
 {
     struct lane *l = lane(self, peer, rail);
     size_t sum = 0;
@@ -504,7 +513,8 @@ static size_t read_pieces(struct lane *l, unsigned char *to, size_t most)
     return sum;
 }
 
-static int64_t fabric_recv(void *self, int32_t peer, int32_t rail, const ringred_span *part, int32_t parts, int32_t *system)
+static int64_t fabric_recv(void *self, int32_t peer, int32_t rail, const ringred_span *part, int32_t parts,
+                           int32_t *system)
 {
     struct lane *l = lane(self, peer, rail);
     size_t sum = 0;
@@ -558,18 +568,18 @@ static int32_t fabric_watch(void *self, int32_t epoll, ringred_error *why)
 
     if (rc)
         return fail(s, why, RINGRED_ESYSTEM, -1, "its queue has no descriptor", rc);
-    if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event))
+    if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) || epoll_ctl(epoll, EPOLL_CTL_ADD, s->bell, &event))
         return fail(s, why, RINGRED_ESYSTEM, -1, "cannot watch its queue", -errno);
     return 0;
 }
 
-/* Once it has said 0, the descriptor stays readable from the first news to the next call of this. */
 static int32_t fabric_arm(void *self)
 {
     struct self *s = self;
     struct fid *queue = &s->cq->fid;
 
-    return fi_trywait(s->fabric, &queue, 1) == 0 ? 0 : RINGRED_PENDING;
+    s->armed = fi_trywait(s->fabric, &queue, 1) == 0;
+    return s->armed ? 0 : RINGRED_PENDING;
 }
 
 static const ringred_transport table = {
