@@ -392,8 +392,8 @@ static void a_rank_that_does_not_read_holds_up_nobody(struct me *m)
     by->close(m->self, 0); /* with bytes on their way */
 }
 
-/* Asleep in the set; what comes must wake. */
-static void take_or_sleep(struct me *m, int set, int peer, size_t want)
+/* Asleep in the set; what comes must wake, also what progress takes in between. */
+static void take_or_sleep(struct me *m, int set, int peer, size_t want, int turns)
 {
     unsigned char in[256];
     size_t got = 0;
@@ -411,6 +411,8 @@ static void take_or_sleep(struct me *m, int set, int peer, size_t want)
         if (k > 0 || again)
             continue;
         atomic_store(&m->hall->flag[m->rank], 1);
+        for (int turn = 0; turn < turns; turn++)
+            step(m);
         MUST(epoll_wait(set, &event, 1, conform_limit_s * 1000 / 6) == 1,
              "rank %d slept %d s in the set of watch: bytes of rank %d did not wake it", m->rank, conform_limit_s / 6,
              peer);
@@ -427,7 +429,7 @@ static void sleepers_are_woken(struct me *m)
     for (int round = 0; round < 200; round++) {
         const unsigned char word[3] = { 1, 2, 3 };
         if ((round + m->rank) % 2) {
-            take_or_sleep(m, set, peer, sizeof word);
+            take_or_sleep(m, set, peer, sizeof word, round % 2 ? 0 : 200);
             continue;
         }
         while (round % 3 == 0 && !atomic_load(&m->hall->flag[peer]) && !atomic_load(&m->hall->failed))

@@ -55,8 +55,8 @@ threads()
         TSAN_OPTIONS=halt_on_error=1 tests build/tsan --suite threads --timeout-multiplier 5
 }
 
-need_packages gcc libc6-dev libsodium-dev meson ninja-build pkg-config libcmocka-dev python3 python3-numpy \
-    python3-sklearn python3-hypothesis clang || exit 1
+need_packages gcc libc6-dev libsodium-dev meson ninja-build pkg-config libcmocka-dev libfabric-dev python3 \
+    python3-numpy python3-sklearn python3-hypothesis clang || exit 1
 gcc_release || failed=1
 if [ "$what" = all ]; then
     clang_release || failed=1

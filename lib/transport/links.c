@@ -182,7 +182,7 @@ static int drain(struct rr_link *l, int64_t deadline_ns, const struct rr_interru
         half_closed = flushed;
         bool all = flushed;
         for (int i = 0; i < l->streams && !drained; i++)
-            all = l->stream[i].by->drained(l->stream[i].self, l->stream[i].peer, i) == 0 && all;
+            all = rr_stream_drained(&l->stream[i]) && all;
         if (drained || all)
             return 0;
         int64_t now = rr_now_ns();

@@ -69,6 +69,15 @@ int rr_stream_write(struct rr_stream *s, const void *bytes, size_t length, size_
     return s->send_errno ? RINGRED_EPEER : 0;
 }
 
+bool rr_stream_drained(const struct rr_stream *s)
+{
+    if (s->by->drained(s->self, s->peer, s->rail) == 0)
+        return true;
+    if (s->by->progress)
+        s->by->progress(s->self);
+    return false;
+}
+
 /* Bytes; or 0, with what there is to say in *rc: PENDING, EPEER. */
 static size_t receive(struct rr_stream *s, const ringred_span *part, int parts, int *rc, int *system)
 {

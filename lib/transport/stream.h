@@ -47,6 +47,8 @@ int rr_stream_push(struct rr_stream *s);                      /* the frame in fl
 size_t rr_stream_waiting(const struct rr_stream *s);           /* bytes that the peer's kernel does not have yet */
 int rr_stream_write(struct rr_stream *s, const void *bytes, size_t length, size_t *sent); /* plain bytes */
 
+bool rr_stream_drained(const struct rr_stream *s);             /* the peer's machine has everything, or never will */
+
 int rr_stream_fill(struct rr_stream *s, int *system);         /* reads ahead into the room, which has some left */
 /* A large payload whose header has not come yet: header and payload in one call. Where another frame comes
  * first, what follows it has come to the wrong place; fill takes it from there. */

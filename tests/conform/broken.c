@@ -45,6 +45,38 @@ static int32_t wrong_watch(void *self, int32_t epoll, ringred_error *why)
     (void)why;
     return 0;
 }
+#elif MISTAKE == 9 /* progress takes bytes in, of which then nothing tells */
+static unsigned char kept[64];
+static size_t have;
+
+static void wrong_progress(void *self)
+{
+    const ringred_span part = { kept, sizeof kept };
+    int32_t system;
+    const int64_t k = have ? 0 : unix_recv(self, ((struct self *)self)->host->rank ^ 1, 0, &part, 1, &system);
+
+    have += k > 0 ? (size_t)k : 0;
+}
+
+static int64_t wrong_recv(void *self, int32_t peer, int32_t rail, const ringred_span *part, int32_t parts, int32_t *system)
+{
+    const size_t k = have < part->length ? have : part->length;
+
+    if (!have)
+        return unix_recv(self, peer, rail, part, parts, system);
+    memcpy(part->bytes, kept, k);
+    memmove(kept, kept + k, have -= k);
+    return (int64_t)k;
+}
+
+static int32_t wrong_watch(void *self, int32_t epoll, ringred_error *why)
+{
+    struct epoll_event event = { .events = EPOLLIN | EPOLLET };
+    const int fd = *lane(self, ((struct self *)self)->host->rank ^ 1, 0);
+
+    (void)why;
+    return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) ? RINGRED_ESYSTEM : 0;
+}
 #endif
 
 __attribute__((visibility("default"))) const ringred_transport *
@@ -70,6 +102,10 @@ const ringred_transport *RINGRED_TRANSPORT_ENTRY(void)
     wrong.struct_size = 16;
 #elif MISTAKE == 8 /* the name of another */
     wrong.name = "unix";
+#elif MISTAKE == 9
+    wrong.progress = wrong_progress;
+    wrong.recv = wrong_recv;
+    wrong.watch = wrong_watch;
 #endif
     return &wrong;
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A transport that keeps to the letter of the interface and to nothing else: it takes and gives few bytes at a time,
  * often none for no reason; only once it has told a sleeper that what comes will tell, it holds nothing back until the next
- * bytes. */
+ * bytes; and what has gone out it knows only after progress. */
 #define RINGRED_TRANSPORT_ENTRY_OF_UNIX
 #include "../../examples/plugin/unix.c"
 
 static ringred_transport trickle;
 static _Thread_local uint32_t dice = 1;
-static _Thread_local bool withheld, honest;
+static _Thread_local bool withheld, honest, worked;
 
 static uint32_t throw(uint32_t sides)
 {
@@ -37,6 +37,7 @@ static int64_t trickle_send(void *self, int32_t peer, int32_t rail, const ringre
         withheld = true;
         return 0;
     }
+    worked = false;
     return unix_send(self, peer, rail, few, cut(part, parts < 8 ? parts : 8, few), system);
 }
 
@@ -63,6 +64,17 @@ static int32_t trickle_arm(void *self)
     return again ? RINGRED_PENDING : 0;
 }
 
+static void trickle_progress(void *self)
+{
+    (void)self;
+    worked = true;
+}
+
+static int32_t trickle_drained(void *self, int32_t peer, int32_t rail)
+{
+    return worked ? unix_drained(self, peer, rail) : RINGRED_PENDING;
+}
+
 __attribute__((visibility("default"))) const ringred_transport *RINGRED_TRANSPORT_ENTRY(void);
 
 const ringred_transport *RINGRED_TRANSPORT_ENTRY(void)
@@ -73,5 +85,7 @@ const ringred_transport *RINGRED_TRANSPORT_ENTRY(void)
     trickle.send = trickle_send;
     trickle.recv = trickle_recv;
     trickle.arm = trickle_arm;
+    trickle.drained = trickle_drained;
+    trickle.progress = trickle_progress;
     return &trickle;
 }

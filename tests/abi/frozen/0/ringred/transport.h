@@ -51,7 +51,9 @@ typedef struct ringred_host {
     const char *(*setting)(void *context, const char *name);
     /* 32 bytes that all ranks of the job have, and nobody else where the job has a key; others for each label. */
     void (*secret)(void *context, const char *label, unsigned char secret[32]);
-    /* Descriptors that a forked child must not keep; both return what they get. close_descriptor closes it. */
+    /* Descriptors that a forked child must not keep; both return what they get. close_descriptor closes it; what
+     * another library will close must not be given. All that a transport opens must be close-on-exec, else a program
+     * that the caller starts keeps the lanes of the dead open. */
     int32_t (*own_descriptor)(void *context, int32_t fd);
     void (*close_descriptor)(void *context, int32_t fd);
     /* The caller of the library wants to stop: connect and close ask about every 50 ms, and end early. */
@@ -64,7 +66,8 @@ typedef struct ringred_transport {
     const char *name;      /* as in the setting; lower-case letters, digits, '-' and '_', at most 15 */
     const char *text;      /* what it is, in one line */
 
-    /* Can it be used on this machine? 0, or EUNSUPPORTED and why not. Needs no host; may be called at any time. */
+    /* Can it be used on this machine? 0, or EUNSUPPORTED and why not. May be called at any time, also with host NULL:
+     * then it writes the sentence into why->text itself. */
     int32_t (*usable)(const ringred_host *host, ringred_error *why);
 
     /* ---- making lanes: on every rank at about the same time ---- */
@@ -106,9 +109,11 @@ typedef struct ringred_transport {
 
     /* Puts everything that tells of news (bytes, room, the end of a lane) into an epoll set, edge-triggered, once. */
     int32_t (*watch)(void *self, int32_t epoll, ringred_error *why);
-    /* About to sleep in that set: 0: what comes from now on will tell; PENDING: look again first. NULL: it always tells. */
+    /* About to sleep in that set: 0: what comes from now on will tell, even if progress or recv of another lane has
+     * taken it in before we sleep; PENDING: look again first. NULL: it always tells. */
     int32_t (*arm)(void *self);
-    /* Does work that lanes need beside send and recv. It is called often. NULL: none. */
+    /* Does work that lanes need beside send and recv. Called after each send, recv and drained that got nothing done,
+     * and while the caller is outside the library perhaps not at all. NULL: none. */
     void (*progress)(void *self);
 
     /* Bytes that were sent should go out until the deadline (drained was asked before); frees everything. NULL is not
