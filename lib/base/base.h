@@ -114,6 +114,7 @@ enum rr_setting {
     RR_SET_INIT_TIMEOUT,     /* seconds */
     RR_SET_TIMEOUT,          /* seconds that a blocking collective may take; -1: for ever */
     RR_SET_PEER_TIMEOUT,     /* seconds of silence of a peer's kernel */
+    RR_SET_STALL_WARNING,    /* seconds without a move, after which a line says who is missing */
     RR_SET_LINGER,           /* seconds that destroy waits for what peers have not read */
     RR_SET_TCP_CONGESTION,   /* auto (probe) | system | a name the kernel knows */
     RR_SET_TCP_STREAMS,      /* connections to a rank of another host; 0: chosen */

@@ -61,6 +61,9 @@ static const struct row {
                          "seconds that a blocking collective may take; -1: for ever" },
     [RR_SET_PEER_TIMEOUT] = { "peer_timeout", SECONDS, 0, 0, "30", NULL,
                               "seconds of silence of a peer's kernel after which it counts as lost" },
+    [RR_SET_STALL_WARNING] = { "stall_warning", SECONDS, 0, 0, "30", NULL,
+                               "seconds for which an operation must not have moved before a warning says who is missing; "
+                               "-1: never" },
     [RR_SET_LINGER] = { "linger", SECONDS, 0, 0, "5", NULL,
                         "seconds that destroy waits for peers to take what was sent" },
     [RR_SET_TCP_CONGESTION] = { "tcp_congestion", TEXT, 0, 0, "auto", NULL,

@@ -181,7 +181,9 @@ struct ringred_comm {
     /* progress; the owner's */
     _Atomic uint32_t head;      /* operations ever ended; written by the owner */
     bool active;                /* the run at the head has begun */
-    int ops;                    /* the caller's operators, see op */
+    bool stall_said;            /* that it does not move */
+    uint8_t ops;                /* the caller's operators, at most 64, see op */
+    uint32_t still_ms;          /* since when it has not moved, low bits; 0: it has, or nobody has looked */
     ringred_comm *next;         /* of family.running, or incoming */
     uint8_t *gone;              /* [ranks] RR_GONE_ */
     int64_t probe_ns;           /* when the run at the head asks the peers what they do; 0: not waited yet */
@@ -403,6 +405,8 @@ bool rr_request_go_on(ringred_comm *comm, struct ringred_request *request);
 /* With progress owned: does what can be done now, once, for every communicator. 0: w's request has ended, or
  * nothing is to be done; PENDING; < 0: failed. *moved tells whether anything happened. */
 int rr_progress(struct rr_family *family, const struct rr_waiter *w, bool *moved, ringred_error *why);
+
+void rr_stall_look(ringred_comm *comm, const struct rr_run *run, int64_t now); /* stall.c; with progress owned */
 
 /* ---- programs that sleep on a descriptor (listen.c) ---- */
 int rr_listen_descriptor(struct rr_family *family);

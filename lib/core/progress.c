@@ -135,6 +135,8 @@ static int begin(ringred_comm *c, struct ringred_request *q, ringred_error *why)
 
     c->active = true;
     c->probe_ns = 0;
+    c->still_ms = 0;
+    c->stall_said = false;
     rr_trace_begin(&c->engine);
     if (RR_UNLIKELY(q->listed))
         rr_list_begin(q);
@@ -220,7 +222,10 @@ static inline int advance(ringred_comm *c, struct ringred_request *q, const stru
 
     if (rc == 0)
         rc = rr_run_advance(&c->engine, &q->run, &now, why);
-    *moved = *moved || now;
+    if (now) {
+        *moved = true;
+        c->still_ms = 0;
+    }
     if (rc)
         return rc;
     *moved = true;

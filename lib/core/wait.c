@@ -97,6 +97,7 @@ int rr_wait_look(struct rr_family *f, int64_t now, ringred_error *why)
             continue;
         const struct rr_run *run = &rr_at_head(c)->run;
         probe_if_time(c, run, now);
+        rr_stall_look(c, run, now);
         RR_TRY(look_at(c, run, now, why));
     }
     if (f->talks)

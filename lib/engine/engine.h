@@ -146,5 +146,8 @@ static inline int rr_engine_member(const struct rr_engine *e, int rank)
 /* A rank that the run still needs something from, of those gone in the way that it is needed (among:
  * RR_GONE_ bits; NULL: of all); -1: none. */
 int rr_run_waits_for(const struct rr_engine *e, const struct rr_run *r, const uint8_t *among);
+/* Sets lacks[peer] for every peer that a step waits for which could run otherwise. */
+void rr_run_lacks(const struct rr_engine *e, const struct rr_run *r, uint8_t *lacks);
+bool rr_run_has_arrived(const struct rr_engine *e, const struct rr_run *r, int peer); /* one of this host */
 
 #endif

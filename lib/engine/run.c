@@ -146,16 +146,26 @@ int rr_run_advance(struct rr_engine *e, struct rr_run *r, bool *moved, ringred_e
     return RR_LIKELY(!r->team) || rc ? rc : rr_run_hand_over(e, r, moved, why);
 }
 
+/* The counter of a mate that a step awaits. */
+static uint64_t seen_of(const struct rr_engine *e, const struct rr_run *r, const struct rr_step *step, int peer)
+{
+    const struct rr_page *page = e->shared->mate[peer].page;
+
+    return atomic_load(step->counter == RR_ARRIVED ? &page->arrival[r->turn].counter
+                                                   : &page->counter[step->counter].value);
+}
+
+bool rr_run_has_arrived(const struct rr_engine *e, const struct rr_run *r, int peer)
+{
+    return atomic_load(&e->shared->mate[peer].page->arrival[r->turn].counter) > r->base;
+}
+
 static int awaited(const struct rr_engine *e, const struct rr_run *r, const struct rr_step *step,
                    size_t segment, const uint8_t *among)
 {
     for (uint32_t i = 0; i < step->peers; i++) {
         int peer = r->program->plan->peer[step->peer0 + i];
-        const struct rr_page *page = e->shared->mate[peer].page;
-        uint64_t seen = atomic_load(step->counter == RR_ARRIVED
-                                        ? &page->arrival[r->turn].counter
-                                        : &page->counter[step->counter].value);
-        if ((!among || (among[peer] & RR_GONE_MEMORY)) && seen < r->base + segment + 1)
+        if ((!among || (among[peer] & RR_GONE_MEMORY)) && seen_of(e, r, step, peer) < r->base + segment + 1)
             return peer;
     }
     return -1;
@@ -168,8 +178,7 @@ static int lane_waits_for(const struct rr_engine *e, const struct rr_run *r, con
     for (int peer = 0; peer < e->ranks; peer++) {
         if (peer == e->rank)
             continue;
-        bool here =
-            atomic_load(&e->shared->mate[peer].page->arrival[r->turn].counter) > r->base;
+        bool here = rr_run_has_arrived(e, r, peer);
         arrived += here;
         if (!among || (among[peer] & RR_GONE_MEMORY)) {
             if (!here)
@@ -204,4 +213,33 @@ int rr_run_waits_for(const struct rr_engine *e, const struct rr_run *r, const ui
             return peer;
     }
     return -1;
+}
+
+static void lacks_of_step(const struct rr_engine *e, const struct rr_run *r, uint32_t x, uint8_t *lacks)
+{
+    const struct rr_plan *plan = r->program->plan;
+    const struct rr_step *step = &plan->step[x];
+    size_t segment = r->straight ? 0 : r->done[x];
+
+    if (segment >= r->segments || (!r->straight && !may_run(r, step, segment)))
+        return;
+    if (step->kind == RR_STEP_RECV || step->kind == RR_STEP_SEND)
+        lacks[step->peer] |= !rr_run_is_left_out(e, r, step, segment);
+    else if (step->kind == RR_STEP_AWAIT && !rr_run_await_is_off(r, step))
+        for (uint32_t i = 0; i < step->peers; i++) {
+            int peer = plan->peer[step->peer0 + i];
+            lacks[peer] |= seen_of(e, r, step, peer) < r->base + segment + 1;
+        }
+}
+
+void rr_run_lacks(const struct rr_engine *e, const struct rr_run *r, uint8_t *lacks)
+{
+    if (r->lane || r->meeting) {
+        for (int peer = 0; peer < e->ranks; peer++)
+            lacks[peer] = peer != e->rank && !rr_run_has_arrived(e, r, peer);
+        return;
+    }
+    uint32_t end = r->straight && r->first < r->program->plan->steps ? r->first + 1 : r->program->plan->steps;
+    for (uint32_t x = r->first; x < end; x++)
+        lacks_of_step(e, r, x, lacks);
 }

@@ -215,6 +215,20 @@ uint64_t rr_channel_left_after(struct rr_transport *core, const struct rr_channe
     return c->way[way].left ? c->way[way].left_after + 1 : 0;
 }
 
+void rr_channel_asks(struct rr_channel *c, int peer, uint64_t sequence)
+{
+    for (int way = 0; way < c->ranks; way++)
+        if ((c->member ? c->member[way] : way) == peer)
+            c->way[way].asked = (uint32_t)sequence;
+}
+
+bool rr_channel_has_asked(struct rr_transport *core, const struct rr_channel *channel, int way, uint64_t sequence)
+{
+    const struct rr_channel *c = channel ? channel : rr_links_of(core)->first;
+
+    return c->way[way].asked == (uint32_t)sequence;
+}
+
 void rr_channel_leave(struct rr_transport *core, struct rr_channel *channel, uint64_t last)
 {
     struct rr_links *t = rr_links_of(core);

@@ -73,6 +73,7 @@ struct rr_way {
     uint32_t offers;                   /* that are kept here */
     uint32_t talked, talked_gone;      /* number of the last message from rank to rank that was started; that went */
     uint32_t arrived;                  /* as link.arrived, of this channel */
+    uint32_t asked;                    /* low bits of the latest operation that it told to wait in */
     uint64_t left_after;
 };
 
@@ -172,6 +173,7 @@ static inline struct rr_way *rr_way_of(const struct rr_move *m)
 }
 void rr_channel_remember(struct rr_channel *c, const struct rr_ask *ask);
 /* What this rank asked for in the operation that a peer speaks of; NULL: too long ago, or not yet. */
+void rr_channel_asks(struct rr_channel *c, int peer, uint64_t sequence); /* a peer tells that it waits */
 const struct rr_ask *rr_channel_recall(const struct rr_channel *c, const struct rr_ask *theirs);
 /* A control frame about a channel has come. */
 void rr_channel_told(struct rr_links *t, int peer, const struct rr_frame *f);

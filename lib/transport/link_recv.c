@@ -45,8 +45,10 @@ static int control(struct rr_links *t, int peer, const struct rr_frame *f, ringr
         l->state = LINK_LEFT;
         l->left_after = f->ask.sequence;
     } else if (f->kind == RR_FRAME_ASK) {
-        const struct rr_channel *c = rr_channel_find(t, f->channel);
+        struct rr_channel *c = rr_channel_find(t, f->channel);
         const struct rr_ask *mine = c ? rr_channel_recall(c, &f->ask) : NULL;
+        if (c)
+            rr_channel_asks(c, peer, f->ask.sequence);
         rc = mine ? rr_ask_compare(mine, t->me, &f->ask, peer, why) : 0;
     } else if (f->kind == RR_FRAME_SHARE) {
         rr_mux_shared(t, peer);
