@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations that are stuck: past the setting stall_warning one line for each, in words: which it is, for how long nothing
- * has moved, and which ranks have not come to it. A rank of this host has come if it stands in its arrival line, one behind
- * a link if it has sent something of the operation, or told that it waits in it. */
+/* Operations that are stuck: past the setting stall_warning one line for each, in words: which it is, for how long
+ * nothing has moved, and which ranks have not come to it. A rank of this host has come if it stands in its arrival
+ * line, one behind a link if it told that it waits in it. */
 #include "core/core.h"
 
 static bool has_come(const ringred_comm *c, const struct rr_run *run, int peer)
