@@ -153,11 +153,11 @@ static void count_cpus(ringred_comm *c, const struct card *card)
 /* ---- layout ---- */
 
 /* Hosts by number, in order of their lowest rank. */
-static int find_layout(ringred_comm *c, const struct rr_boot *boot, bool apart)
+static int find_layout(ringred_comm *c, const struct rr_boot *boot, bool apart, ringred_error *why)
 {
     c->host = rr_alloc((size_t)c->ranks, sizeof *c->host);
     if (!c->host)
-        return RINGRED_ENOMEM;
+        return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory for %d ranks", c->ranks);
     c->layout = (struct rr_layout){ .ranks = c->ranks, .host = c->host };
     for (int r = 0; r < c->ranks; r++) {
         int first = r;
@@ -169,7 +169,7 @@ static int find_layout(ringred_comm *c, const struct rr_boot *boot, bool apart)
     if (!c->family->host)
         c->family->host = rr_alloc((size_t)c->ranks, sizeof *c->family->host);
     if (!c->family->host)
-        return RINGRED_ENOMEM;
+        return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory for %d ranks", c->ranks);
     c->local_rank = c->local_ranks = 0;
     for (int r = 0; r < c->ranks; r++) {
         int16_t first = 0;
@@ -238,7 +238,7 @@ static int share(ringred_comm *c, struct rr_boot *boot, int64_t deadline, struct
         if (mine.shared_failed)
             rr_log(&c->family->log, RINGRED_LOG_WARN, "no shared memory, links instead: %s", own.text);
         rr_free(c->host);
-        return find_layout(c, boot, true);
+        return find_layout(c, boot, true, why);
     }
     return 0;
 }
@@ -413,8 +413,8 @@ static int join(ringred_comm *c, struct rr_boot *boot, int64_t deadline, ringred
     rc = rr_boot_allgather(boot, &mine, sizeof mine, card, why);
     if (rc == 0)
         rc = compare_cards(c, boot, card, why);
-    if (rc == 0 && find_layout(c, boot, !wires->shm) < 0)
-        rc = rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory for %d ranks", c->ranks);
+    if (rc == 0)
+        rc = find_layout(c, boot, !wires->shm, why);
     if (rc == 0 && !wires->name[0] && c->layout.hosts > 1)
         rc = rr_fail(why, RINGRED_EUNSUPPORTED, -1, 0,
                      "transport=shm, but the %d ranks are on %d hosts: use auto or tcp", c->ranks,

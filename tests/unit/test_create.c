@@ -106,14 +106,14 @@ static void *side_main(void *argument)
 
 /* Both ranks' allocations count; which rank has the nth varies, and both must end. One that fails before
  * it has met the other is missed: the other waits for as long as it is told to. */
-static void both(struct side *s, const char *transport, long nth)
+static void both(struct side *s, const char *transport, long nth, bool from_there)
 {
     pthread_t thread[2];
     ringred_error why;
 
     assert_int_equal(ringred_unique_id_create(&s[0].id, &why), 0);
     s[1].id = s[0].id;
-    rr_alloc_fail_after(nth, false);
+    rr_alloc_fail_after(nth, from_there);
     for (int r = 0; r < 2; r++) {
         s[r].rank = r;
         s[r].size = 2;
@@ -136,18 +136,18 @@ static void use_up(struct side *s)
     assert_true(rc == 0 || rc == RINGRED_EINVAL); /* it was used */
 }
 
-static void fail_each(const char *transport)
+static void fail_each(const char *transport, bool from_there)
 {
     static struct side s[2];
     long failed = 0, made = rr_alloc_count();
 
     memset(s, 0, sizeof s);
-    both(s, transport, 0);
+    both(s, transport, 0, false);
     assert_int_equal(s[0].status | s[1].status, 0);
     made = rr_alloc_count() - made;
     int before = descriptors();
     for (long nth = 1; nth <= made; nth++) {
-        both(s, transport, nth);
+        both(s, transport, nth, from_there);
         for (int r = 0; r < 2; r++)
             check_end(&s[r], nth);
         failed += s[0].status || s[1].status;
@@ -161,8 +161,15 @@ static void fail_each(const char *transport)
 static void test_two_ranks_both_end_when_an_allocation_fails(void **state)
 {
     (void)state;
-    fail_each("transport=shm");
-    fail_each("transport=tcp");
+    fail_each("transport=shm", false);
+    fail_each("transport=tcp", false);
+}
+
+/* Where shared memory fails, links are tried, and those want memory, too. */
+static void test_two_ranks_both_end_when_memory_runs_out(void **state)
+{
+    (void)state;
+    fail_each("transport=auto", true);
 }
 
 static void test_descriptors_stay_flat(void **state)
@@ -172,7 +179,7 @@ static void test_descriptors_stay_flat(void **state)
 
     (void)state;
     for (int i = 0; i < 201; i++) {
-        both(s, i & 1 ? "transport=shm" : "transport=tcp", 0);
+        both(s, i & 1 ? "transport=shm" : "transport=tcp", 0, false);
         assert_int_equal(s[0].status | s[1].status, 0);
         before = i == 1 ? descriptors() : before;
     }
@@ -184,6 +191,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_rank_alone_does_without_any_one_allocation),
         cmocka_unit_test(test_two_ranks_both_end_when_an_allocation_fails),
+        cmocka_unit_test(test_two_ranks_both_end_when_memory_runs_out),
         cmocka_unit_test(test_descriptors_stay_flat),
     };
 
