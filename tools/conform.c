@@ -864,6 +864,10 @@ int main(int argc, char **argv)
         else
             failed++;
     }
+    if (!passed && !failed) {
+        printf("ringred-conform: there is no test of that name for %s\n", conform_name);
+        return 2;
+    }
     printf("%d passed, %d failed\n", passed, failed);
     return failed != 0;
 }

@@ -37,15 +37,12 @@ void ringred_call_init(ringred_call *call, size_t size, int32_t collective)
 /* A caller's struct of another size: what is missing is zero, what is too much must be zero. */
 static int read_struct(ringred_comm *c, const ringred_call *given, ringred_call *call)
 {
-    const unsigned char *bytes = (const unsigned char *)given;
-
     if (!given || given->struct_size < CALL_LEAST)
         return rr_comm_refuse(c, RINGRED_EINVAL, "call.struct_size is %u; call ringred_call_init first (%zu)",
                               given ? given->struct_size : 0, CALL_LEAST);
-    for (size_t i = sizeof *call; i < given->struct_size; i++)
-        if (bytes[i])
-            return rr_comm_refuse(c, RINGRED_EVERSION, "call has fields that are newer than this library (%s)",
-                                  RINGRED_VERSION);
+    if (rr_struct_is_newer(given, given->struct_size, sizeof *call))
+        return rr_comm_refuse(c, RINGRED_EVERSION, "call has fields that are newer than this library (%s)",
+                              RINGRED_VERSION);
     ringred_call_init(call, sizeof *call, given->collective); /* fields that the caller does not know yet */
     memcpy(call, given, given->struct_size < sizeof *call ? given->struct_size : sizeof *call);
     return 0;

@@ -23,8 +23,6 @@ void ringred_store_init(ringred_store *store, size_t size)
 /* A caller's struct of another size: what is missing is zero, what is too much must be zero. */
 static int read_config(const ringred_config *given, ringred_config *config, ringred_error *why)
 {
-    const unsigned char *bytes = (const unsigned char *)given;
-
     ringred_config_init(config, sizeof *config);
     if (!given)
         return 0;
@@ -32,10 +30,9 @@ static int read_config(const ringred_config *given, ringred_config *config, ring
         return rr_fail(why, RINGRED_EINVAL, -1, 0,
                        "config.struct_size is %u; call ringred_config_init first (%zu)",
                        given->struct_size, CONFIG_LEAST);
-    for (size_t i = sizeof *config; i < given->struct_size; i++)
-        if (bytes[i])
-            return rr_fail(why, RINGRED_EVERSION, -1, 0,
-                           "config has fields that are newer than this library (" RINGRED_VERSION ")");
+    if (rr_struct_is_newer(given, given->struct_size, sizeof *config))
+        return rr_fail(why, RINGRED_EVERSION, -1, 0, "config has fields that are newer than this library (%s)",
+                       RINGRED_VERSION);
     memcpy(config, given, given->struct_size < sizeof *config ? given->struct_size : sizeof *config);
     config->struct_size = sizeof *config;
     if (config->rank < -1 || config->size < -1 || config->size == 0)

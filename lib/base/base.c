@@ -46,6 +46,16 @@ void rr_struct_init(void *his, size_t size, const void *ours, size_t our_size)
     memcpy(his, &struct_size, sizeof struct_size);
 }
 
+bool rr_struct_is_newer(const void *his, size_t his_size, size_t our_size)
+{
+    const unsigned char *bytes = his;
+
+    for (size_t i = our_size; i < his_size; i++)
+        if (bytes[i])
+            return true;
+    return false;
+}
+
 /* ---- failures ---- */
 
 int rr_fail(ringred_error *why, int code, int rank, int system, const char *format, ...)

@@ -34,6 +34,7 @@ long rr_alloc_count(void); /* allocations so far in this process */
 
 /* A struct of a caller's, as long as he knows it: what he knows of ours (which begins with struct_size), then zeros. */
 void rr_struct_init(void *his, size_t size, const void *ours, size_t our_size);
+bool rr_struct_is_newer(const void *his, size_t his_size, size_t our_size); /* it says something that we do not know */
 
 /* ---- the caller's word that a set-up call shall end ---- */
 #define RR_INTERRUPT_NS 50000000 /* it is asked for at least this often */

@@ -228,7 +228,7 @@ int rr_batch_look(const struct rr_settings *s, struct rr_place *p, ringred_error
                        "AWS_BATCH_JOB_NODE_INDEX is %d and AWS_BATCH_JOB_MAIN_NODE_INDEX %d, but "
                        "AWS_BATCH_JOB_NUM_NODES is %d: nodes go from 0 to %d",
                        node, main_node, p->size, p->size - 1);
-    p->rank = (node - main_node + p->size) % p->size;
+    p->rank = node >= main_node ? node - main_node : p->size - (main_node - node);
     p->local_rank = 0;
     p->local_size = 1;
     if (main_node)

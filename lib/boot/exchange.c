@@ -132,6 +132,9 @@ static int check_store(const ringred_store *store, ringred_error *why)
         return rr_fail(why, RINGRED_EINVAL, -1, 0,
                        "config.store.struct_size is %u; call ringred_store_init first (%zu)",
                        store->struct_size, sizeof *store);
+    if (rr_struct_is_newer(store, store->struct_size, sizeof *store))
+        return rr_fail(why, RINGRED_EVERSION, -1, 0, "config.store has fields that are newer than this library (%s)",
+                       RINGRED_VERSION);
     if (!store->set || !store->get)
         return rr_fail(why, RINGRED_EINVAL, -1, 0, "config.store has no function %s", store->set ? "get" : "set");
     return 0;

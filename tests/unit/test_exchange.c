@@ -272,6 +272,16 @@ static void test_what_fails_of_the_callers_is_told_of(void **state)
     store.get = get_is_short;
     store.struct_size = 8;
     assert_int_equal(create(&config, &why), RINGRED_EINVAL);
+    struct {
+        ringred_store store;
+        long more;
+    } newer = { store, 0 };
+    newer.store.struct_size = sizeof newer;
+    config.store = &newer.store;
+    assert_int_equal(create(&config, &why), RINGRED_ESYSTEM); /* its tail is zero */
+    newer.more = 1;
+    assert_int_equal(create(&config, &why), RINGRED_EVERSION);
+    config.store = &store;
     store.struct_size = sizeof store;
     assert_int_equal(create(&config, &why), RINGRED_ESYSTEM);
     assert_non_null(strstr(why.text, "it returned 9"));
