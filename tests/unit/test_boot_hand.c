@@ -168,6 +168,30 @@ static void test_a_connection_that_is_not_taken_does_not_exist(void **state)
     wire_done(&w);
 }
 
+/* The dialler was away for longer than the listener's patience, which closed behind its welcome. */
+static void test_a_listener_that_has_gone_is_not_taken(void **state)
+{
+    (void)state;
+    struct wire w;
+
+    wire_init(&w, &rank1, 4, &rank4);
+    while (w.listener.state != RR_HAND_READ_TAKEN) {
+        if (w.dialler.state != RR_HAND_READ_WELCOME)
+            w.dialled = rr_hand_step(&w.dialler);
+        w.accepted = rr_hand_step(&w.listener);
+        (void)carry(w.a, w.d, &w.down, -1, 0);
+        (void)carry(w.d, w.a, &w.up, -1, 0);
+    }
+    w.listener.give_up_ns = rr_now_ns();
+    assert_int_equal(rr_hand_step(&w.listener), -1);
+    while (carry(w.a, w.d, &w.down, -1, 0))
+        continue;
+    assert_int_equal(w.down, RR_GREETING_BYTES + RR_WELCOME_BYTES);
+    assert_int_equal(rr_hand_step(&w.dialler), -1);
+    assert_int_equal(w.dialler.verdict, RR_VERDICT_LOST);
+    wire_done(&w);
+}
+
 static void expect(const struct rr_badge *dialler, int wanted, const struct rr_badge *listener,
                    enum rr_verdict of_dialler, enum rr_verdict of_listener)
 {
@@ -302,6 +326,7 @@ int main(void)
         cmocka_unit_test(test_a_byte_at_a_time_is_enough),
         cmocka_unit_test(test_any_changed_bit_is_noticed),
         cmocka_unit_test(test_a_connection_that_is_not_taken_does_not_exist),
+        cmocka_unit_test(test_a_listener_that_has_gone_is_not_taken),
         cmocka_unit_test(test_verdicts_say_what_differs),
         cmocka_unit_test(test_another_version_is_named_on_both_sides),
         cmocka_unit_test(test_noise_is_dropped_at_its_first_byte),
