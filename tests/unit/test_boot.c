@@ -819,6 +819,77 @@ static void test_a_full_gate_makes_room_only_for_who_has_come(void **state)
     assert_int_equal(job_fds(), before);
 }
 
+static void is_admitted(void *context, int fd, int rank, int stream)
+{
+    int *admitted = context;
+
+    (void)stream;
+    *admitted = rank;
+    close(fd);
+}
+
+/* A gate that is full of guests; the first `welcomed` of them have been, and their diallers not been told yet. */
+static void fill_gate(struct rr_gate *g, struct rr_hand dialler[RR_BOOT_STRANGERS], int welcomed)
+{
+    struct rr_badge badge = g->badge;
+    int end[2];
+
+    badge.rank = 1;
+    for (int i = 0; i < RR_BOOT_STRANGERS; i++) {
+        struct rr_hand *h = &g->guest[i].hand;
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, end), 0);
+        rr_hand_accept(h, &g->badge, end[0]);
+        rr_hand_dial(&dialler[i], &badge, end[1], g->badge.rank, INT64_MAX);
+        while (i < welcomed && h->state != RR_HAND_READ_TAKEN) {
+            if (dialler[i].state != RR_HAND_READ_WELCOME)
+                assert_int_equal(rr_hand_step(&dialler[i]), RINGRED_PENDING);
+            assert_int_equal(rr_hand_step(h), RINGRED_PENDING);
+        }
+    }
+}
+
+/* Whoever has proved itself may have been told so, and believes in the connection: it is not thrown out for
+ * one that comes, which waits where there are no others. */
+static void test_a_full_gate_keeps_those_it_has_welcomed(void **state)
+{
+    (void)state;
+    static const unsigned char key[RR_KEY_BYTES], job[RR_JOB_BYTES];
+    static struct rr_hand dialler[RR_BOOT_STRANGERS];
+    static struct rr_gate g;
+    struct pollfd p[RR_BOOT_STRANGERS + 1];
+    const struct rr_log log = { 0 };
+    int before = job_fds();
+
+    for (int welcomed = 1; welcomed <= RR_BOOT_STRANGERS; welcomed += RR_BOOT_STRANGERS - 1) {
+        struct rr_address a = { .family = RR_FAMILY_IP4, .ip = { 127, 0, 0, 1 } };
+        struct rr_polls polls = { p, 0, RR_BOOT_STRANGERS + 1, INT64_MAX };
+        int admitted = -1;
+        g = (struct rr_gate){ .badge = { key, job, 0, RR_PURPOSE_MEET, 0 }, .listeners = 1 };
+        g.listener[0] = rr_listen(&a);
+        assert_true(g.listener[0] >= 0);
+        fill_gate(&g, dialler, welcomed);
+        int fd = connect_to(a.port);
+        rr_gate_polls(&g, &polls);
+        for (int i = 0; i < polls.used; i++)
+            p[i].revents = p[i].fd == g.listener[0] ? POLLIN : 0;
+        rr_gate_turn(&g, &polls, &log, is_admitted, &admitted);
+        assert_int_equal(g.strangers, welcomed == 1);
+        assert_true(welcomed == 1 || g.pause_ns > 0);
+        assert_int_equal(rr_hand_step(&dialler[0]), 0);
+        g.guest[0].hand.give_up_ns = 0; /* what has come is read all the same */
+        polls.used = 0;
+        rr_gate_turn(&g, &polls, &log, is_admitted, &admitted);
+        assert_int_equal(admitted, 1);
+        for (int i = 0; i < RR_BOOT_STRANGERS; i++) {
+            rr_hand_drop(&dialler[i]);
+            rr_hand_drop(&g.guest[i].hand);
+        }
+        close(g.listener[0]);
+        close(fd);
+    }
+    assert_int_equal(job_fds(), before);
+}
+
 /* ---- those who have the key, and lie ---- */
 
 static const struct lie {
@@ -1109,6 +1180,7 @@ int main(void)
         cmocka_unit_test(test_strangers_at_the_root_neither_join_nor_stall),
         cmocka_unit_test(test_strangers_at_data_listeners_neither_join_nor_stall),
         cmocka_unit_test(test_a_full_gate_makes_room_only_for_who_has_come),
+        cmocka_unit_test(test_a_full_gate_keeps_those_it_has_welcomed),
         cmocka_unit_test(test_who_lies_with_the_key_ends_the_rendezvous_in_words),
         cmocka_unit_test(test_a_part_given_twice_is_not_two),
         cmocka_unit_test(test_another_key_is_refused_and_told),
