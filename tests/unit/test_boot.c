@@ -366,6 +366,24 @@ static void test_the_most_impatient_rank_decides(void **state)
     job_done(&job);
 }
 
+/* The clock ends between its deadline and the root's last word behind that. */
+static int patient_to_the_end(struct job *job, int i, struct job_rank *me)
+{
+    job->seconds = (double)(INT64_MAX - rr_now_ns() - 1900000000) / 1e9;
+    return whole_life(job, i, me);
+}
+
+static void test_a_deadline_may_lie_at_the_end_of_the_clock(void **state)
+{
+    (void)state;
+    struct job job;
+
+    job_init(&job, 3, "127.0.0.1");
+    job_run(&job, patient_to_the_end);
+    check_all_fine(&job);
+    job_done(&job);
+}
+
 static void test_nobody_at_the_root_says_where_and_why(void **state)
 {
     (void)state;
@@ -1167,6 +1185,7 @@ int main(void)
         cmocka_unit_test(test_another_size_is_named_to_all),
         cmocka_unit_test(test_missing_ranks_are_named_to_all_that_are_there),
         cmocka_unit_test(test_the_most_impatient_rank_decides),
+        cmocka_unit_test(test_a_deadline_may_lie_at_the_end_of_the_clock),
         cmocka_unit_test(test_nobody_at_the_root_says_where_and_why),
         cmocka_unit_test(test_a_name_without_an_address_is_told),
         cmocka_unit_test(test_pr_05_a_taken_port_names_its_holder),
