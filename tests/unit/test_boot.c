@@ -415,6 +415,36 @@ static void test_a_name_without_an_address_is_told(void **state)
     job_done(&job);
 }
 
+/* Its name server may be away for a while; what the name meant before is tried on. */
+static void test_a_name_that_is_not_found_again_keeps_its_addresses(void **state)
+{
+    (void)state;
+    static const unsigned char key[RR_KEY_BYTES], name[RR_JOB_BYTES];
+    static struct rr_dial d;
+    struct rr_badge badge = { key, name, 1, RR_PURPOSE_MEET, 0 };
+    struct pollfd p[RR_DIAL_RACE];
+    struct rr_polls none = { p, 0, RR_DIAL_RACE, INT64_MAX };
+    struct rr_roots roots;
+    ringred_error why;
+    struct job job;
+
+    job_init(&job, 1, "127.0.0.1"); /* nobody listens there */
+    assert_int_equal(rr_roots_parse(job.root, &roots, &why), 0);
+    roots.numeric = false;
+    rr_dial_init(&d, &badge, 0);
+    d.roots = &roots;
+    for (int looks = 0; looks < 2; looks++) {
+        int round = d.round = 8 * looks;
+        while (d.round == round)
+            rr_dial_turn(&d, &none);
+        assert_int_equal(d.count, 1);
+        assert_int_equal(d.at[0].to.port, job.port);
+        snprintf(roots.at[0].host, sizeof roots.at[0].host, "no-such-host.invalid");
+    }
+    rr_dial_drop(&d);
+    job_done(&job);
+}
+
 static void test_pr_05_a_taken_port_names_its_holder(void **state)
 {
     (void)state;
@@ -1188,6 +1218,7 @@ int main(void)
         cmocka_unit_test(test_a_deadline_may_lie_at_the_end_of_the_clock),
         cmocka_unit_test(test_nobody_at_the_root_says_where_and_why),
         cmocka_unit_test(test_a_name_without_an_address_is_told),
+        cmocka_unit_test(test_a_name_that_is_not_found_again_keeps_its_addresses),
         cmocka_unit_test(test_pr_05_a_taken_port_names_its_holder),
         cmocka_unit_test(test_pr_05_a_taken_range_names_its_holder),
         cmocka_unit_test(test_addresses_that_swallow_everything_cost_a_moment),
