@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -696,6 +697,44 @@ static void test_any_allocation_may_fail(void **state)
         }
 }
 
+/* Listens at some of all ports and dials from others as a user who may not have the first of them. */
+static int32_t bind_as_nobody(void)
+{
+    const struct rr_net net = { .least = 1, .most = 65535 };
+    struct rr_address a = { .family = RR_FAMILY_IP4, .ip = { 127, 0, 0, 1 } };
+
+    if (geteuid() == 0 && setresuid(65534, 65534, 65534) < 0)
+        return -errno;
+    for (int i = 0; i < 1000; i++) { /* 1023 of 65535 are not for everybody: one in 64 begins there */
+        uint16_t any = 0;
+        a.port = 0;
+        int fd = rr_net_listen(&net, &a);
+        int all = rr_net_listen_any(&net, &any);
+        int from = rr_net_dial(&net, &a, NULL, NULL);
+        for (int k = 0; k < 3; k++)
+            if ((k == 0 ? fd : k == 1 ? all : from) < 0)
+                return k == 0 ? fd : k == 1 ? all : from;
+        close(from);
+        close(all);
+        close(fd);
+    }
+    return 0;
+}
+
+static void test_a_range_may_begin_with_ports_that_are_not_for_everybody(void **state)
+{
+    (void)state;
+    int status;
+    pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid == 0)
+        _exit(-bind_as_nobody());
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        fail_msg("status %x: %s", status, strerror(WEXITSTATUS(status)));
+}
+
 /* ---- strangers ---- */
 
 static int connect_to(int port)
@@ -1218,6 +1257,7 @@ int main(void)
         cmocka_unit_test(test_a_deadline_may_lie_at_the_end_of_the_clock),
         cmocka_unit_test(test_nobody_at_the_root_says_where_and_why),
         cmocka_unit_test(test_a_name_without_an_address_is_told),
+        cmocka_unit_test(test_a_range_may_begin_with_ports_that_are_not_for_everybody),
         cmocka_unit_test(test_a_name_that_is_not_found_again_keeps_its_addresses),
         cmocka_unit_test(test_pr_05_a_taken_port_names_its_holder),
         cmocka_unit_test(test_pr_05_a_taken_range_names_its_holder),
