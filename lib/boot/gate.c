@@ -115,8 +115,8 @@ static bool is_welcome(const struct rr_guest *s)
     return s->hand.state == RR_HAND_SEND_WELCOME || s->hand.state == RR_HAND_READ_TAKEN;
 }
 
-/* A free place, or that of the oldest guest who has not proved itself, who keeps it until somebody has
- * come; NULL if even that one has only just come itself, or there is none. */
+/* A free place, or that of the oldest guest who has not proved itself, who keeps it until somebody
+ * has come; NULL if even that one has only just come itself, or there is none. */
 static struct rr_guest *place(struct rr_gate *g, int64_t now)
 {
     struct rr_guest *oldest = NULL;

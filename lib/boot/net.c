@@ -398,7 +398,8 @@ static int dial(const struct rr_net *net, const struct rr_address *to, const str
     if (from)
         keep_to(fd, net, from, to);
     if ((from || port) && bind_source(fd, to, from, port) < 0) {
-        errno = port && errno == EACCES ? EADDRINUSE : errno; /* not for this user; a route may forbid to connect, too */
+        if (port && errno == EACCES)
+            errno = EADDRINUSE; /* not for this user: as good as taken */
         return close_failed(fd);
     }
     if (connect(fd, (struct sockaddr *)&s, n) < 0 && errno != EINPROGRESS && errno != EINTR)
