@@ -114,7 +114,8 @@ static void look_up(struct rr_dial *d)
     if (!d->roots || !(d->round == 0 || d->count == 0 || (!d->roots->numeric && d->round % 8 == 0)))
         return;
     int n = rr_roots_resolve(d->roots, found, RR_DIAL_CANDIDATES, &d->problem);
-    rr_dial_aim(d, found, n);
+    if (n || !d->count) /* not found again says nothing of what was found before */
+        rr_dial_aim(d, found, n);
     if (n && !d->count)
         d->problem = "none of the interfaces of the setting interface leads to such an address";
 }

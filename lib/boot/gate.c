@@ -109,23 +109,29 @@ static void guest_turn(struct rr_gate *g, struct rr_guest *s, const struct rr_lo
     admit(context, rr_hand_take(&s->hand), rank, stream);
 }
 
-/* A free place, or that of the oldest guest, who keeps it until somebody has come; NULL if even
- * that one has only just come itself. */
+/* Has it proved itself? Then its dialler may have taken it already, and would not come again. */
+static bool is_welcome(const struct rr_guest *s)
+{
+    return s->hand.state == RR_HAND_SEND_WELCOME || s->hand.state == RR_HAND_READ_TAKEN;
+}
+
+/* A free place, or that of the oldest guest who has not proved itself, who keeps it until somebody
+ * has come; NULL if even that one has only just come itself, or there is none. */
 static struct rr_guest *place(struct rr_gate *g, int64_t now)
 {
-    struct rr_guest *oldest = &g->guest[0];
+    struct rr_guest *oldest = NULL;
 
     for (int i = 0; i < RR_BOOT_STRANGERS; i++) {
-        if (g->guest[i].hand.state == RR_HAND_FREE)
-            return &g->guest[i];
-        if (g->guest[i].since_ns < oldest->since_ns)
-            oldest = &g->guest[i];
+        struct rr_guest *s = &g->guest[i];
+        if (s->hand.state == RR_HAND_FREE)
+            return s;
+        if (!is_welcome(s) && (!oldest || s->since_ns < oldest->since_ns))
+            oldest = s;
     }
-    if (now - oldest->since_ns < SPARED_NS) {
-        g->pause_ns = oldest->since_ns + SPARED_NS;
-        return NULL;
-    }
-    return oldest;
+    if (oldest && now - oldest->since_ns >= SPARED_NS)
+        return oldest;
+    g->pause_ns = (oldest ? oldest->since_ns : now) + SPARED_NS;
+    return NULL;
 }
 
 /* Out of descriptors: pause until somebody has closed one, and say so if nobody here can. */

@@ -612,6 +612,11 @@ static int meet_as_root(struct rr_boot *b)
     return rc;
 }
 
+static int64_t with_grace(int64_t deadline_ns)
+{
+    return deadline_ns > INT64_MAX - GRACE_NS ? INT64_MAX : deadline_ns + GRACE_NS;
+}
+
 static bool is_counted(const struct rr_boot *b)
 {
     return b->x.done || (b->line[0].fd >= 0 && b->line[0].joined);
@@ -630,8 +635,7 @@ static int meet_as_other(struct rr_boot *b)
         until = rr_deadline(CHALLENGE_NS) < until ? rr_deadline(CHALLENGE_NS) : until;
     rc = rr_boot_loop(b, is_counted, no_root, until);
     if (rc == 0) /* the root's word on who is missing is better than mine */
-        rc = rr_boot_loop(b, rr_gathering_is_done, no_root,
-                          b->deadline_ns == INT64_MAX ? INT64_MAX : b->deadline_ns + GRACE_NS);
+        rc = rr_boot_loop(b, rr_gathering_is_done, no_root, with_grace(b->deadline_ns));
     end_dial(b);
     if (rc == 0 && rr_table_read(b->x.answer, b->x.down_bytes, b->size, b->session, b->entry) < 0) {
         rr_fail(&why, RINGRED_EWIRE, 0, 0, "rank 0 sent a malformed table of the ranks");
@@ -785,8 +789,7 @@ int rr_boot_allgather(struct rr_boot *b, const void *mine, size_t bytes, void *a
     if (rc == 0 && (b->size == 1 || b->is_root) && bytes)
         memmove((unsigned char *)all + (size_t)b->rank * bytes, mine, bytes);
     if (rc == 0 && b->size > 1) {
-        int64_t until =
-            b->is_root || b->deadline_ns == INT64_MAX ? b->deadline_ns : b->deadline_ns + GRACE_NS;
+        int64_t until = b->is_root ? b->deadline_ns : with_grace(b->deadline_ns);
         rr_gathering_begin(b, &x);
         rc = rr_boot_loop(b, rr_gathering_is_done, unanswered, until);
         memset(&b->x, 0, sizeof b->x);

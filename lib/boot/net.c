@@ -288,6 +288,12 @@ static uint16_t port_to_try(const struct rr_net *net, uint32_t start, int k)
     return (uint16_t)(net->least + (start + (uint32_t)k) % n);
 }
 
+/* Another process has it, or it is not for this user: the next one of the range may do. */
+static bool is_taken(int fd)
+{
+    return fd == -EADDRINUSE || fd == -EACCES;
+}
+
 int rr_net_listen(const struct rr_net *net, struct rr_address *a)
 {
     int n = a->port || a->family == RR_FAMILY_UNIX ? 0 : ports_of(net), fd = -EADDRINUSE;
@@ -295,7 +301,7 @@ int rr_net_listen(const struct rr_net *net, struct rr_address *a)
 
     if (!n)
         return rr_listen(a);
-    for (int k = 0; k < n && fd == -EADDRINUSE; k++) {
+    for (int k = 0; k < n && is_taken(fd); k++) {
         a->port = port_to_try(net, start, k);
         fd = rr_listen(a);
     }
@@ -310,7 +316,7 @@ int rr_net_listen_any(const struct rr_net *net, uint16_t *port)
 
     if (!n)
         return rr_listen_any(port);
-    for (int k = 0; k < n && fd == -EADDRINUSE; k++) {
+    for (int k = 0; k < n && is_taken(fd); k++) {
         *port = port_to_try(net, start, k);
         fd = rr_listen_any(port);
     }
@@ -391,8 +397,11 @@ static int dial(const struct rr_net *net, const struct rr_address *to, const str
         (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, congestion, (socklen_t)strlen(congestion));
     if (from)
         keep_to(fd, net, from, to);
-    if ((from || port) && bind_source(fd, to, from, port) < 0)
+    if ((from || port) && bind_source(fd, to, from, port) < 0) {
+        if (port && errno == EACCES)
+            errno = EADDRINUSE; /* not for this user: as good as taken */
         return close_failed(fd);
+    }
     if (connect(fd, (struct sockaddr *)&s, n) < 0 && errno != EINPROGRESS && errno != EINTR)
         return close_failed(fd);
     return fd;

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -366,6 +367,24 @@ static void test_the_most_impatient_rank_decides(void **state)
     job_done(&job);
 }
 
+/* The clock ends between its deadline and the root's last word behind that. */
+static int patient_to_the_end(struct job *job, int i, struct job_rank *me)
+{
+    job->seconds = (double)(INT64_MAX - rr_now_ns() - 1900000000) / 1e9;
+    return whole_life(job, i, me);
+}
+
+static void test_a_deadline_may_lie_at_the_end_of_the_clock(void **state)
+{
+    (void)state;
+    struct job job;
+
+    job_init(&job, 3, "127.0.0.1");
+    job_run(&job, patient_to_the_end);
+    check_all_fine(&job);
+    job_done(&job);
+}
+
 static void test_nobody_at_the_root_says_where_and_why(void **state)
 {
     (void)state;
@@ -394,6 +413,36 @@ static void test_a_name_without_an_address_is_told(void **state)
     job.roots[0] = "no-such-host.invalid:1";
     job_run(&job, whole_life);
     expect_all(&job, RINGRED_ETIMEOUT, "nothing answered as root at no-such-host.invalid:1");
+    job_done(&job);
+}
+
+/* Its name server may be away for a while; what the name meant before is tried on. */
+static void test_a_name_that_is_not_found_again_keeps_its_addresses(void **state)
+{
+    (void)state;
+    static const unsigned char key[RR_KEY_BYTES], name[RR_JOB_BYTES];
+    static struct rr_dial d;
+    struct rr_badge badge = { key, name, 1, RR_PURPOSE_MEET, 0 };
+    struct pollfd p[RR_DIAL_RACE];
+    struct rr_polls none = { p, 0, RR_DIAL_RACE, INT64_MAX };
+    struct rr_roots roots;
+    ringred_error why;
+    struct job job;
+
+    job_init(&job, 1, "127.0.0.1"); /* nobody listens there */
+    assert_int_equal(rr_roots_parse(job.root, &roots, &why), 0);
+    roots.numeric = false;
+    rr_dial_init(&d, &badge, 0);
+    d.roots = &roots;
+    for (int looks = 0; looks < 2; looks++) {
+        int round = d.round = 8 * looks;
+        while (d.round == round)
+            rr_dial_turn(&d, &none);
+        assert_int_equal(d.count, 1);
+        assert_int_equal(d.at[0].to.port, job.port);
+        snprintf(roots.at[0].host, sizeof roots.at[0].host, "no-such-host.invalid");
+    }
+    rr_dial_drop(&d);
     job_done(&job);
 }
 
@@ -648,6 +697,44 @@ static void test_any_allocation_may_fail(void **state)
         }
 }
 
+/* Listens at some of all ports and dials from others as a user who may not have the first of them. */
+static int32_t bind_as_nobody(void)
+{
+    const struct rr_net net = { .least = 1, .most = 65535 };
+    struct rr_address a = { .family = RR_FAMILY_IP4, .ip = { 127, 0, 0, 1 } };
+
+    if (geteuid() == 0 && setresuid(65534, 65534, 65534) < 0)
+        return -errno;
+    for (int i = 0; i < 1000; i++) { /* 1023 of 65535 are not for everybody: one in 64 begins there */
+        uint16_t any = 0;
+        a.port = 0;
+        int fd = rr_net_listen(&net, &a);
+        int all = rr_net_listen_any(&net, &any);
+        int from = rr_net_dial(&net, &a, NULL, NULL);
+        for (int k = 0; k < 3; k++)
+            if ((k == 0 ? fd : k == 1 ? all : from) < 0)
+                return k == 0 ? fd : k == 1 ? all : from;
+        close(from);
+        close(all);
+        close(fd);
+    }
+    return 0;
+}
+
+static void test_a_range_may_begin_with_ports_that_are_not_for_everybody(void **state)
+{
+    (void)state;
+    int status;
+    pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid == 0)
+        _exit(-bind_as_nobody());
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        fail_msg("status %x: %s", status, strerror(WEXITSTATUS(status)));
+}
+
 /* ---- strangers ---- */
 
 static int connect_to(int port)
@@ -816,6 +903,77 @@ static void test_a_full_gate_makes_room_only_for_who_has_come(void **state)
     }
     assert_int_equal(thrown_out, 1);
     close(g.listener[0]);
+    assert_int_equal(job_fds(), before);
+}
+
+static void is_admitted(void *context, int fd, int rank, int stream)
+{
+    int *admitted = context;
+
+    (void)stream;
+    *admitted = rank;
+    close(fd);
+}
+
+/* A gate that is full of guests; the first `welcomed` of them have been, and their diallers not been told yet. */
+static void fill_gate(struct rr_gate *g, struct rr_hand dialler[RR_BOOT_STRANGERS], int welcomed)
+{
+    struct rr_badge badge = g->badge;
+    int end[2];
+
+    badge.rank = 1;
+    for (int i = 0; i < RR_BOOT_STRANGERS; i++) {
+        struct rr_hand *h = &g->guest[i].hand;
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, end), 0);
+        rr_hand_accept(h, &g->badge, end[0]);
+        rr_hand_dial(&dialler[i], &badge, end[1], g->badge.rank, INT64_MAX);
+        while (i < welcomed && h->state != RR_HAND_READ_TAKEN) {
+            if (dialler[i].state != RR_HAND_READ_WELCOME)
+                assert_int_equal(rr_hand_step(&dialler[i]), RINGRED_PENDING);
+            assert_int_equal(rr_hand_step(h), RINGRED_PENDING);
+        }
+    }
+}
+
+/* Whoever has proved itself may have been told so, and believes in the connection: it is not thrown out for
+ * one that comes, which waits where there are no others. */
+static void test_a_full_gate_keeps_those_it_has_welcomed(void **state)
+{
+    (void)state;
+    static const unsigned char key[RR_KEY_BYTES], job[RR_JOB_BYTES];
+    static struct rr_hand dialler[RR_BOOT_STRANGERS];
+    static struct rr_gate g;
+    struct pollfd p[RR_BOOT_STRANGERS + 1];
+    const struct rr_log log = { 0 };
+    int before = job_fds();
+
+    for (int welcomed = 1; welcomed <= RR_BOOT_STRANGERS; welcomed += RR_BOOT_STRANGERS - 1) {
+        struct rr_address a = { .family = RR_FAMILY_IP4, .ip = { 127, 0, 0, 1 } };
+        struct rr_polls polls = { p, 0, RR_BOOT_STRANGERS + 1, INT64_MAX };
+        int admitted = -1;
+        g = (struct rr_gate){ .badge = { key, job, 0, RR_PURPOSE_MEET, 0 }, .listeners = 1 };
+        g.listener[0] = rr_listen(&a);
+        assert_true(g.listener[0] >= 0);
+        fill_gate(&g, dialler, welcomed);
+        int fd = connect_to(a.port);
+        rr_gate_polls(&g, &polls);
+        for (int i = 0; i < polls.used; i++)
+            p[i].revents = p[i].fd == g.listener[0] ? POLLIN : 0;
+        rr_gate_turn(&g, &polls, &log, is_admitted, &admitted);
+        assert_int_equal(g.strangers, welcomed == 1);
+        assert_true(welcomed == 1 || g.pause_ns > 0);
+        assert_int_equal(rr_hand_step(&dialler[0]), 0);
+        g.guest[0].hand.give_up_ns = 0; /* what has come is read all the same */
+        polls.used = 0;
+        rr_gate_turn(&g, &polls, &log, is_admitted, &admitted);
+        assert_int_equal(admitted, 1);
+        for (int i = 0; i < RR_BOOT_STRANGERS; i++) {
+            rr_hand_drop(&dialler[i]);
+            rr_hand_drop(&g.guest[i].hand);
+        }
+        close(g.listener[0]);
+        close(fd);
+    }
     assert_int_equal(job_fds(), before);
 }
 
@@ -1096,8 +1254,11 @@ int main(void)
         cmocka_unit_test(test_another_size_is_named_to_all),
         cmocka_unit_test(test_missing_ranks_are_named_to_all_that_are_there),
         cmocka_unit_test(test_the_most_impatient_rank_decides),
+        cmocka_unit_test(test_a_deadline_may_lie_at_the_end_of_the_clock),
         cmocka_unit_test(test_nobody_at_the_root_says_where_and_why),
         cmocka_unit_test(test_a_name_without_an_address_is_told),
+        cmocka_unit_test(test_a_range_may_begin_with_ports_that_are_not_for_everybody),
+        cmocka_unit_test(test_a_name_that_is_not_found_again_keeps_its_addresses),
         cmocka_unit_test(test_pr_05_a_taken_port_names_its_holder),
         cmocka_unit_test(test_pr_05_a_taken_range_names_its_holder),
         cmocka_unit_test(test_addresses_that_swallow_everything_cost_a_moment),
@@ -1109,6 +1270,7 @@ int main(void)
         cmocka_unit_test(test_strangers_at_the_root_neither_join_nor_stall),
         cmocka_unit_test(test_strangers_at_data_listeners_neither_join_nor_stall),
         cmocka_unit_test(test_a_full_gate_makes_room_only_for_who_has_come),
+        cmocka_unit_test(test_a_full_gate_keeps_those_it_has_welcomed),
         cmocka_unit_test(test_who_lies_with_the_key_ends_the_rendezvous_in_words),
         cmocka_unit_test(test_a_part_given_twice_is_not_two),
         cmocka_unit_test(test_another_key_is_refused_and_told),
