@@ -59,9 +59,12 @@ static void socket_finish(void *self, int32_t peer, int32_t rail)
     (void)shutdown(fd_of(self, peer, rail), SHUT_WR); /* an error here means that the peer is gone */
 }
 
+/* Not shutdown: the end would wait behind bytes that nobody acknowledges, where a reset needs one packet to arrive. */
 static void socket_reset(void *self, int32_t peer, int32_t rail)
 {
-    (void)shutdown(fd_of(self, peer, rail), SHUT_RDWR); /* likewise */
+    const struct sockaddr none = { .sa_family = AF_UNSPEC };
+
+    (void)connect(fd_of(self, peer, rail), &none, sizeof none); /* an error here means that the peer is gone */
 }
 
 /* Has the peer's kernel everything? Reads and drops what still comes, so that nothing is reset. */
