@@ -206,6 +206,20 @@ static int open_shared(ringred_comm *c, struct rr_boot *boot, int64_t deadline, 
     return rc;
 }
 
+/* The rank at which sharing failed: those whose mate was lost only followed. The number of ranks: none. */
+static int first_failed(const ringred_comm *c, const struct card *card)
+{
+    int follower = c->ranks;
+
+    for (int r = 0; r < c->ranks; r++) {
+        if (card[r].shared_failed && card[r].shared_failed != RINGRED_EPEER)
+            return r;
+        if (card[r].shared_failed && follower == c->ranks)
+            follower = r;
+    }
+    return follower;
+}
+
 /* Everybody shares memory with its mates, or nobody does. */
 static int share(ringred_comm *c, struct rr_boot *boot, int64_t deadline, struct card *card,
                  ringred_error *why)
@@ -227,20 +241,20 @@ static int share(ringred_comm *c, struct rr_boot *boot, int64_t deadline, struct
         }
         if (card[r].no_fences && c->engine.shared)
             c->engine.shared->fences = false;
-        if (!card[r].shared_failed)
-            continue;
-        rr_shared_close(c->engine.shared, 0);
-        c->engine.shared = c->family->shared = NULL;
-        if (must)
-            return r == c->rank ? (*why = own, own.code)
-                                : rr_fail(why, card[r].shared_failed, r, 0,
-                                          "rank %d could not share memory", r);
-        if (mine.shared_failed)
-            rr_log(&c->family->log, RINGRED_LOG_WARN, "no shared memory, links instead: %s", own.text);
-        rr_free(c->host);
-        return find_layout(c, boot, true);
     }
-    return 0;
+    int failed = first_failed(c, card);
+    if (failed == c->ranks)
+        return 0;
+    rr_shared_close(c->engine.shared, 0);
+    c->engine.shared = c->family->shared = NULL;
+    if (must)
+        return failed == c->rank ? (*why = own, own.code)
+                                 : rr_fail(why, card[failed].shared_failed, failed, 0, "rank %d could not share memory",
+                                           failed);
+    if (mine.shared_failed)
+        rr_log(&c->family->log, RINGRED_LOG_WARN, "no shared memory, links instead: %s", own.text);
+    rr_free(c->host);
+    return find_layout(c, boot, true);
 }
 
 /* As boot does for those that are reached over the network: one line for each peer. */
