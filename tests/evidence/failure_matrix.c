@@ -25,6 +25,7 @@
 #define LINGER_NS   RINGRED_SECOND
 #define PATIENCE_NS (30 * RINGRED_SECOND)
 #define KNOWN_NS    (2 * RINGRED_SECOND) /* where the kernel knows */
+#define INIT_WORDS_NS (3 * RINGRED_SECOND) /* for the root's word on who is missing, and for telling the others */
 #define LATER_NS    (RINGRED_SECOND / 5)
 #define QUIET_NS    10000000 /* CPU in QUIET_MS */
 
@@ -186,8 +187,8 @@ static void run(struct trial *t)
 /* ---- judging it ---- */
 
 struct bound {
-    bool fine, lost, late; /* statuses that are right: 0, EPEER, ETIMEOUT */
-    bool names;            /* EPEER must name a rank at fault */
+    bool fine, lost, late, memory; /* statuses that are right: 0, EPEER, ETIMEOUT, ENOMEM */
+    bool names;                    /* EPEER and ENOMEM must name a rank at fault */
     int64_t most_ns, least_ns;
 };
 
@@ -201,17 +202,17 @@ static bool is_silent(enum cause c)
     return c == CUT_BOTH || c == CUT_ONE;
 }
 
+/* Nobody knows of a rank that ran out of memory before it had reached anybody. */
 static struct bound bound_of_init(const struct cell *c, int rank)
 {
     struct bound b = { .lost = true, .names = true, .most_ns = KNOWN_NS };
 
-    if (c->cause == STOP || is_silent(c->cause) || rank == LATE) {
+    if (c->cause == STOP || is_silent(c->cause) || c->cause == NO_MEMORY || rank == LATE) {
         b.late = true;
-        b.names = false;
-        b.most_ns = INIT_TIMEOUT_NS + KNOWN_NS;
+        b.most_ns = INIT_TIMEOUT_NS + INIT_WORDS_NS + RINGRED_SECOND;
     }
     b.lost = c->cause != STOP;
-    b.fine = c->cause == NO_MEMORY;
+    b.fine = b.memory = c->cause == NO_MEMORY;
     return b;
 }
 
@@ -233,9 +234,12 @@ static struct bound bound_of(const struct cell *c, int rank)
     return b;
 }
 
-/* Where a wire is cut, either side takes the other for lost. */
+/* Where a wire is cut, either side takes the other for lost. Connections are reset one by one, so that who notices
+ * first may still tell the other side: it is either end of one. */
 static bool is_at_fault(const struct cell *c, int rank, int named)
 {
+    if (c->cause == RESET)
+        return named >= 0;
     if (!is_wire(c->cause))
         return named == CULPRIT;
     return named >= 0 && failure_host_of(c->layout, named) != failure_host_of(c->layout, rank);
@@ -243,7 +247,7 @@ static bool is_at_fault(const struct cell *c, int rank, int named)
 
 static bool is_survivor(const struct cell *c, int rank)
 {
-    return rank != CULPRIT || is_wire(c->cause);
+    return rank != CULPRIT || is_wire(c->cause) || c->cause == NO_MEMORY;
 }
 
 static int64_t took_ns(const struct trial *t, int rank)
@@ -261,11 +265,11 @@ static void judge_call(struct trial *t, int r, const struct bound *b)
     const struct outcome *o = &t->notes->of[r];
     int64_t took = took_ns(t, r), most = b->most_ns * (sample ? 5 : 1);
     bool right = (o->status == 0 && b->fine) || (o->status == RINGRED_EPEER && b->lost) ||
-                 (o->status == RINGRED_ETIMEOUT && b->late);
+                 (o->status == RINGRED_ETIMEOUT && b->late) || (o->status == RINGRED_ENOMEM && b->memory);
 
     if (!right)
         blame(t, "rank %d has status %d: %s", r, o->status, o->text);
-    if (b->names && o->status < 0 && !is_at_fault(&t->cell, r, o->named))
+    if (b->names && o->status < 0 && o->status != RINGRED_ETIMEOUT && (r != CULPRIT || is_wire(t->cell.cause)) && !is_at_fault(&t->cell, r, o->named))
         blame(t, "rank %d names %d: %s", r, o->named, o->text);
     if (took > most || took < b->least_ns)
         blame(t, "rank %d took %.3f s", r, (double)took / 1e9);
@@ -337,7 +341,8 @@ static void name_of(const struct cell *c, char *text, size_t room)
 
 static const char *status_word(int status)
 {
-    return status == 0 ? "0" : status == RINGRED_EPEER ? "EPEER" : status == RINGRED_ETIMEOUT ? "ETIMEOUT" : "other";
+    return status == 0 ? "0" : status == RINGRED_EPEER ? "EPEER" : status == RINGRED_ETIMEOUT ? "ETIMEOUT"
+         : status == RINGRED_ENOMEM                      ? "ENOMEM" : "other";
 }
 
 static void print(const struct trial *t, const char *name)
@@ -358,6 +363,8 @@ static void print(const struct trial *t, const char *name)
         slowest = took_ns(t, r) > slowest ? took_ns(t, r) : slowest;
         cpu = cpu_used(t, r) > cpu ? cpu_used(t, r) : cpu;
     }
+    if (t->cell.nth)
+        printf(" (allocation %d)", t->cell.nth);
     printf(" | %.3f s | %.3f s | %s%s\n", (double)slowest / 1e9, (double)cpu / 1e9, *t->fault ? "FAILS: " : "holds",
            t->fault);
     fflush(stdout);
@@ -402,6 +409,7 @@ static void try_if_wanted(const struct cell *c, char *const *words)
         return;
     if (cannot) {
         printf("%s | %s\n", name, cannot);
+        fflush(stdout); /* or a rank that exits says it again */
         meaningless++;
         return;
     }
@@ -454,6 +462,7 @@ int main(int argc, char **argv)
     own_shm();
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
     printf("cause | moment | layout | mode | status of each rank:whom it names | slowest | CPU | \n");
+    fflush(stdout);
     try_all(argv + at);
     printf("%s: %d of %d jobs are as they should be; %d cells have no meaning\n", wrong || !shown ? "FAILS" : "holds",
            shown - wrong, shown, meaningless);

@@ -97,14 +97,15 @@ static int poll_request(ringred_request *request, int64_t end)
         if (rc == RINGRED_PENDING)
             job_nap_ms(1);
     } while (rc == RINGRED_PENDING && job_now_ns() < end);
-    return rc == RINGRED_PENDING ? RINGRED_ETIMEOUT : rc;
+    return rc;
 }
 
 static int wait_for(const struct place *p, ringred_request *request, int64_t limit_ns)
 {
-    if (p->notes->cell.mode == STARTED)
-        return ringred_wait(request, limit_ns);
-    return poll_request(request, job_now_ns() + limit_ns);
+    int rc = p->notes->cell.mode == STARTED ? ringred_wait(request, limit_ns)
+                                            : poll_request(request, job_now_ns() + limit_ns);
+
+    return rc == RINGRED_PENDING ? RINGRED_ETIMEOUT : rc;
 }
 
 /* A wait that times out leaves its request running: when the stopped rank goes on, it ends well. */
@@ -116,6 +117,7 @@ static int outlast(const struct place *p, ringred_request *request, int call)
     if (rc != RINGRED_ETIMEOUT)
         return rc;
     p->mine->status = rc;
+    p->mine->named = -1;
     p->mine->ended_ns = job_now_ns();
     p->mine->cpu_ns = cpu_ns();
     if (p->rank == 0)
@@ -317,6 +319,7 @@ static void destroy_at_once(struct place *p)
     rr_alloc_fail_after(0, false);
     ringred_error_init(&why);
     note(p, p->mine->destroyed, &why);
+    p->mine->later = p->mine->status;
 }
 
 static void live(struct place *p)
