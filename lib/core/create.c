@@ -187,12 +187,9 @@ static int find_layout(ringred_comm *c, const struct rr_boot *boot, bool apart)
 
 /* ---- shared memory and links ---- */
 
-static int open_shared(ringred_comm *c, struct rr_boot *boot, int64_t deadline, ringred_error *why)
+/* fd has room for one of each rank. */
+static int open_shared(ringred_comm *c, struct rr_boot *boot, int *fd, int64_t deadline, ringred_error *why)
 {
-    int *fd = rr_alloc((size_t)c->ranks, sizeof *fd);
-
-    if (!fd)
-        return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory");
     for (int r = 0; r < c->ranks; r++)
         fd[r] = -1;
     int rc = rr_boot_local(boot, fd, why);
@@ -202,7 +199,6 @@ static int open_shared(ringred_comm *c, struct rr_boot *boot, int64_t deadline, 
     for (int r = 0; r < c->ranks; r++)
         if (fd[r] >= 0)
             close(fd[r]);
-    rr_free(fd);
     return rc;
 }
 
@@ -227,8 +223,12 @@ static int share(ringred_comm *c, struct rr_boot *boot, int64_t deadline, struct
     struct card mine = card[c->rank];
     ringred_error own;
     bool must = !c->family->wires.name[0];
+    int *fd = rr_alloc((size_t)c->ranks, sizeof *fd);
 
-    mine.shared_failed = open_shared(c, boot, deadline, &own);
+    if (!fd) /* the mates wait for this rank: it must tell, not just be missing */
+        return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory for %d ranks", c->ranks);
+    mine.shared_failed = open_shared(c, boot, fd, deadline, &own);
+    rr_free(fd);
     mine.no_windows = !mine.shared_failed && !c->engine.shared->windows;
     mine.no_fences = !mine.shared_failed && !c->engine.shared->fences;
     RR_TRY(rr_boot_allgather(boot, &mine, sizeof mine, card, why));
