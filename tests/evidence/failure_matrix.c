@@ -260,6 +260,16 @@ static int64_t took_ns(const struct trial *t, int rank)
     return from && o->ended_ns > from ? o->ended_ns - from : 0;
 }
 
+/* That the time is over is nobody's fault, unless a rank never arrived for want of memory. */
+static bool must_name(const struct trial *t, int r, const struct bound *b)
+{
+    int status = t->notes->of[r].status;
+
+    if (r == CULPRIT && !is_wire(t->cell.cause))
+        return false;
+    return b->names && status < 0 && (status != RINGRED_ETIMEOUT || t->cell.cause == NO_MEMORY);
+}
+
 static void judge_call(struct trial *t, int r, const struct bound *b)
 {
     const struct outcome *o = &t->notes->of[r];
@@ -269,7 +279,7 @@ static void judge_call(struct trial *t, int r, const struct bound *b)
 
     if (!right)
         blame(t, "rank %d has status %d: %s", r, o->status, o->text);
-    if (b->names && o->status < 0 && o->status != RINGRED_ETIMEOUT && (r != CULPRIT || is_wire(t->cell.cause)) && !is_at_fault(&t->cell, r, o->named))
+    if (must_name(t, r, b) && !is_at_fault(&t->cell, r, o->named))
         blame(t, "rank %d names %d: %s", r, o->named, o->text);
     if (took > most || took < b->least_ns)
         blame(t, "rank %d took %.3f s", r, (double)took / 1e9);
