@@ -70,6 +70,8 @@ static void settings_of(struct job *job, const struct cell *c)
     job->settings[n++] = "linger=1";
     if (c->mode == BLOCKING && c->cause == STOP)
         job->settings[n++] = "timeout=3.5";
+    if (c->moment == INIT)
+        job->settings[n++] = "log=trace"; /* tells when the moment has come */
     if (c->mode == THREAD)
         job->settings[n++] = "progress=thread";
     if (c->layout == TWO_HOSTS && !hosts)
@@ -93,7 +95,7 @@ static bool is_at_moment(const struct trial *t)
     bool all = true;
 
     if (t->cell.moment == INIT)
-        return atomic_load(&n->ready[CULPRIT]);
+        return atomic_load(&n->ready[1]) && atomic_load(&n->ready[CULPRIT]);
     if (t->cell.moment == SMALL || t->cell.moment == LARGE)
         return atomic_load(&n->calls) >= 3;
     for (int r = 0; r < RANKS; r++)
@@ -401,12 +403,12 @@ static bool is_wanted(const char *name, char *const *words)
     return true;
 }
 
-/* Every 13th of those that end at once, every 29th of those that wait. */
+/* Every 7th of those that end at once, every 29th of those that wait. */
 static bool is_sampled(const struct cell *c)
 {
     int at = (((int)c->cause * MOMENTS + (int)c->moment) * LAYOUTS + (int)c->layout) * MODES + (int)c->mode;
 
-    return at % (c->cause == STOP || is_silent(c->cause) ? 29 : 13) == 0;
+    return at % (c->cause == STOP || is_silent(c->cause) ? 29 : 7) == 0;
 }
 
 static void try_if_wanted(const struct cell *c, char *const *words)

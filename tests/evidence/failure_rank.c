@@ -204,10 +204,19 @@ static int32_t in_init(void *of)
     struct job *job = of;
     struct notes *n = notes_of(job);
 
-    atomic_store(&n->ready[CULPRIT], 1);
     if (atomic_load(&n->act) && failure_is_own(n->cell.cause))
         failure_cause_own(job);
     return 0;
+}
+
+/* The moment of init: rank 0 has counted this rank, and waits for the late one. */
+static void on_log(void *of, int32_t level, const char *line)
+{
+    const struct place *p = of;
+
+    (void)level;
+    if (strstr(line, "has counted this rank"))
+        atomic_store(&p->notes->ready[p->rank], 1);
 }
 
 static int create(struct place *p, ringred_error *why)
@@ -228,6 +237,10 @@ static int create(struct place *p, ringred_error *why)
     config.id = &s->id[0];
     config.settings = p->job->settings;
     config.timeout_ns = p->job->init_timeout_ns;
+    if (p->notes->cell.moment == INIT) {
+        config.log = on_log;
+        config.log_context = p;
+    }
     if (p->rank == CULPRIT && p->notes->cell.moment == INIT) {
         config.interrupt = in_init;
         config.interrupt_context = p->job;
