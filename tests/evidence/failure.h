@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the parts of failure_matrix share: a cell of the matrix, and the page on which its ranks and the parent compare
- * notes. failure_matrix.c runs cells and judges them, failure_rank.c is what ranks do, failure_cause.c makes one fail. */
+ * notes. failure_matrix.c runs cells and judges them, failure_rank.c is what ranks do, failure_cause.c makes one
+ * fail. */
 #ifndef EVIDENCE_FAILURE_H
 #define EVIDENCE_FAILURE_H
 
