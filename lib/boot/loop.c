@@ -374,13 +374,26 @@ static void tell(struct rr_boot *b)
     }
 }
 
+/* Lack of memory and the like: the others must hear whose. */
+static void name_myself(const struct rr_boot *b, ringred_error *failure)
+{
+    char text[sizeof failure->text];
+
+    if (failure->rank >= 0 || failure->code <= RINGRED_EPEER)
+        return;
+    failure->rank = b->rank;
+    snprintf(text, sizeof text, "rank %d: %.*s", b->rank, (int)sizeof text - 20, failure->text);
+    memcpy(failure->text, text, sizeof text);
+}
+
 int rr_boot_fail(struct rr_boot *b, const ringred_error *failure)
 {
     if (b->failure.code)
         return b->failure.code;
     b->failure = *failure;
+    name_myself(b, &b->failure);
     b->x.active = false;
-    rr_log(b->log, RINGRED_LOG_ERROR, "%s", failure->text);
+    rr_log(b->log, RINGRED_LOG_ERROR, "%s", b->failure.text);
     tell(b);
     for (int i = 0; i < b->lines; i++)
         rr_line_close(&b->line[i]);

@@ -187,12 +187,9 @@ static int find_layout(ringred_comm *c, const struct rr_boot *boot, bool apart, 
 
 /* ---- shared memory and links ---- */
 
-static int open_shared(ringred_comm *c, struct rr_boot *boot, int64_t deadline, ringred_error *why)
+/* fd has room for one of each rank. */
+static int open_shared(ringred_comm *c, struct rr_boot *boot, int *fd, int64_t deadline, ringred_error *why)
 {
-    int *fd = rr_alloc((size_t)c->ranks, sizeof *fd);
-
-    if (!fd)
-        return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory");
     for (int r = 0; r < c->ranks; r++)
         fd[r] = -1;
     int rc = rr_boot_local(boot, fd, why);
@@ -202,8 +199,21 @@ static int open_shared(ringred_comm *c, struct rr_boot *boot, int64_t deadline, 
     for (int r = 0; r < c->ranks; r++)
         if (fd[r] >= 0)
             close(fd[r]);
-    rr_free(fd);
     return rc;
+}
+
+/* The rank at which sharing failed: those whose mate was lost only followed. The number of ranks: none. */
+static int first_failed(const ringred_comm *c, const struct card *card)
+{
+    int follower = c->ranks;
+
+    for (int r = 0; r < c->ranks; r++) {
+        if (card[r].shared_failed && card[r].shared_failed != RINGRED_EPEER)
+            return r;
+        if (card[r].shared_failed && follower == c->ranks)
+            follower = r;
+    }
+    return follower;
 }
 
 /* Everybody shares memory with its mates, or nobody does. */
@@ -213,8 +223,12 @@ static int share(ringred_comm *c, struct rr_boot *boot, int64_t deadline, struct
     struct card mine = card[c->rank];
     ringred_error own;
     bool must = !c->family->wires.name[0];
+    int *fd = rr_alloc((size_t)c->ranks, sizeof *fd);
 
-    mine.shared_failed = open_shared(c, boot, deadline, &own);
+    if (!fd) /* the mates wait for this rank: it must tell, not just be missing */
+        return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory for %d ranks", c->ranks);
+    mine.shared_failed = open_shared(c, boot, fd, deadline, &own);
+    rr_free(fd);
     mine.no_windows = !mine.shared_failed && !c->engine.shared->windows;
     mine.no_fences = !mine.shared_failed && !c->engine.shared->fences;
     RR_TRY(rr_boot_allgather(boot, &mine, sizeof mine, card, why));
@@ -227,20 +241,20 @@ static int share(ringred_comm *c, struct rr_boot *boot, int64_t deadline, struct
         }
         if (card[r].no_fences && c->engine.shared)
             c->engine.shared->fences = false;
-        if (!card[r].shared_failed)
-            continue;
-        rr_shared_close(c->engine.shared, 0);
-        c->engine.shared = c->family->shared = NULL;
-        if (must)
-            return r == c->rank ? (*why = own, own.code)
-                                : rr_fail(why, card[r].shared_failed, r, 0,
-                                          "rank %d could not share memory", r);
-        if (mine.shared_failed)
-            rr_log(&c->family->log, RINGRED_LOG_WARN, "no shared memory, links instead: %s", own.text);
-        rr_free(c->host);
-        return find_layout(c, boot, true, why);
     }
-    return 0;
+    int failed = first_failed(c, card);
+    if (failed == c->ranks)
+        return 0;
+    rr_shared_close(c->engine.shared, 0);
+    c->engine.shared = c->family->shared = NULL;
+    if (must)
+        return failed == c->rank ? (*why = own, own.code)
+                                 : rr_fail(why, card[failed].shared_failed, failed, 0, "rank %d could not share memory",
+                                           failed);
+    if (mine.shared_failed)
+        rr_log(&c->family->log, RINGRED_LOG_WARN, "no shared memory, links instead: %s", own.text);
+    rr_free(c->host);
+    return find_layout(c, boot, true, why);
 }
 
 /* As boot does for those that are reached over the network: one line for each peer. */

@@ -19,6 +19,17 @@
 
 /* ---- looking after peers ---- */
 
+/* Where packets are lost one way only, the peer hears us and would take us for alive. */
+static void give_up(struct rr_links *t, int peer)
+{
+    struct rr_link *l = &t->link[peer];
+
+    l->state = LINK_DEAD;
+    l->system = ETIMEDOUT;
+    for (int i = 0; i < l->streams; i++)
+        t->by->reset(t->self, peer, i);
+}
+
 static void check_silence(struct rr_links *t)
 {
     int64_t now = rr_now_ns();
@@ -27,10 +38,8 @@ static void check_silence(struct rr_links *t)
         return;
     t->silence_ns = now + SILENCE_NS;
     for (int peer = 0; peer < t->ranks && t->by->silence && t->peer_timeout_ns >= 0; peer++)
-        if (t->link[peer].state == LINK_UP && t->by->silence(t->self, peer) > t->peer_timeout_ns) {
-            t->link[peer].state = LINK_DEAD;
-            t->link[peer].system = ETIMEDOUT;
-        }
+        if (t->link[peer].state == LINK_UP && t->by->silence(t->self, peer) > t->peer_timeout_ns)
+            give_up(t, peer);
 }
 
 /* Takes control frames from a peer that nobody is receiving from; its data stay where they are. */

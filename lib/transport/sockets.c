@@ -12,6 +12,7 @@
 #include <linux/sockios.h>
 #include <linux/tcp.h>
 
+#define TICK_NS 20000000       /* the kernel counts in ticks of up to 10 ms */
 #define UNSENT (256 << 10)     /* bytes that a stream of several takes before the wire has had them */
 
 static int fd_of(void *self, int peer, int rail)
@@ -58,9 +59,12 @@ static void socket_finish(void *self, int32_t peer, int32_t rail)
     (void)shutdown(fd_of(self, peer, rail), SHUT_WR); /* an error here means that the peer is gone */
 }
 
+/* Not shutdown: the end would wait behind bytes that nobody acknowledges, where a reset needs one packet to arrive. */
 static void socket_reset(void *self, int32_t peer, int32_t rail)
 {
-    (void)shutdown(fd_of(self, peer, rail), SHUT_RDWR); /* likewise */
+    const struct sockaddr none = { .sa_family = AF_UNSPEC };
+
+    (void)connect(fd_of(self, peer, rail), &none, sizeof none); /* an error here means that the peer is gone */
 }
 
 /* Has the peer's kernel everything? Reads and drops what still comes, so that nothing is reset. */
@@ -78,19 +82,33 @@ static int32_t socket_drained(void *self, int32_t peer, int32_t rail)
     return ioctl(fd, SIOCOUTQ, &left) < 0 || left == 0 ? 0 : RINGRED_PENDING;
 }
 
+/* For how long the peer's kernel has owed us an acknowledgement. The last one may have come long before what it is to
+ * acknowledge was sent: then this counts from the first look that finds something owed. */
+static int64_t stream_silence(struct rr_stream *s, int64_t now)
+{
+    struct tcp_info info = { 0 };
+    socklen_t length = sizeof info;
+
+    if (getsockopt(s->fd, IPPROTO_TCP, TCP_INFO, &info, &length) || info.tcpi_unacked + info.tcpi_probes == 0) {
+        s->owed_ns = 0;
+        return 0;
+    }
+    int64_t heard = (int64_t)info.tcpi_last_ack_recv * 1000000;
+    if (!s->owed_ns || heard < now - s->owed_ns + TICK_NS)
+        s->owed_ns = now; /* something else is owed by now */
+    return heard < now - s->owed_ns ? heard : now - s->owed_ns;
+}
+
 /* Keepalive finds a silent peer on an idle link, but does not run while data waits to be acknowledged; a peer that
  * lives and does not read still acknowledges our window probes. */
 static int64_t socket_silence(void *self, int32_t peer)
 {
     const struct rr_link *l = &((struct rr_links *)self)->link[peer];
-    int64_t most = 0;
+    int64_t most = 0, now = rr_now_ns();
 
     for (int i = 0; i < l->streams; i++) {
-        struct tcp_info info = { 0 };
-        socklen_t length = sizeof info;
-        if (getsockopt(l->stream[i].fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
-            info.tcpi_unacked + info.tcpi_probes > 0 && (int64_t)info.tcpi_last_ack_recv * 1000000 > most)
-            most = (int64_t)info.tcpi_last_ack_recv * 1000000;
+        int64_t silence = stream_silence(&l->stream[i], now);
+        most = silence > most ? silence : most;
     }
     return most;
 }

@@ -14,6 +14,7 @@ struct rr_stream {
     void *self;
     int peer, rail;
     int fd;                     /* sockets.c's */
+    int64_t owed_ns;            /* sockets.c's: since when its peer has owed an acknowledgement, as far as was looked */
     struct rr_rings *rings;     /* rings.c's */
 
     /* out: the frame in flight, if busy */
