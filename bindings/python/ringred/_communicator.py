@@ -67,7 +67,6 @@ class Group:
             calls = [call for call in self._calls if call[2] == op]
             request = comm._reduce_list("allreduce", [c[0] for c in calls], [c[1] for c in calls], op, 0,
                                         [c[3] for c in calls])
-            request.orphan = True             # several works share it; whoever waits ends it
             for call in calls:
                 if call[4] is not None:
                     call[4].begin(request)
@@ -428,21 +427,17 @@ class Communicator:
         state, (holder, address, type_) = self._state, found
         request = new_request(holder, array)
         running = state.running
-        try:
-            with state.lock:
-                handle = state.live()
-                if running:
-                    state.end_orphans()
-                running[id(request)] = request
-                status = _start_allreduce(handle, address, address, array.size, type_, operator, _byref(request))
-                if status < 0:
-                    del running[id(request)]
-                    raise state.failure(status)
-            if not state.advance(request, FIRST_SLICE_NS):
-                state.block(request, self._timeout)
-        except BaseException:
-            request.orphan = True
-            raise
+        with state.lock:
+            handle = state.live()
+            if running:
+                state.end_orphans()
+            running[id(request)] = request
+            status = _start_allreduce(handle, address, address, array.size, type_, operator, _byref(request))
+            if status < 0:
+                del running[id(request)]
+                raise state.failure(status)
+        if not state.advance(request, FIRST_SLICE_NS):
+            state.block(request, self._timeout)
         return array
 
     def _begin(self, call: Optional[Call], function: Any, *arguments: Any) -> Request:

@@ -23,7 +23,7 @@ LAST_SLICE_NS = 50_000_000
 ABORT_S = 0.2                                 # a destroyer lets others finish their slices for so long
 LEAVE_S = 5.0                                 # and, once it has aborted them, for so long
 
-_wait, _test, _byref = lib.wait, lib.test, ctypes.byref
+_wait, _byref = lib.wait, ctypes.byref
 
 
 class Request(ctypes.c_void_p):
@@ -32,16 +32,23 @@ class Request(ctypes.c_void_p):
     finish: Optional[Callable[[], None]] = None  # at its success, before anybody is told
     result: Any = None
     failure: Optional[BaseException] = None
-    orphan = False                            # nobody waits for it: the communicator ends it
+    owner: Any = None                         # a weak reference to its Work
+    told: Any = None                          # [what the library said last]: behind the end it is not asked again
     operator: Any = None                      # a function of the caller's that may fail
     held: Any = None
     lock: Any = None
+
+    @property
+    def is_orphan(self) -> bool:
+        """Nobody may come to end it but the communicator."""
+        return self.owner is None or self.owner() is None
 
 
 def new_request(held: Any, result: Any, finish: Optional[Callable[[], None]] = None) -> Request:
     request = Request()
     request.held, request.result, request.finish = held, result, finish
     request.lock = threading.RLock()          # a signal's handler may come back to what it interrupted
+    request.told = [PENDING]
     return request
 
 
@@ -97,30 +104,29 @@ class State:
     def start(self, request: Request, function: Any, *arguments: Any) -> Request:
         """Begins an operation. It is known before it begins: whatever interrupts us, it is held."""
         running = self.running
-        try:
-            with self.lock:
-                handle = self.live()
-                if running:
-                    self.end_orphans()
-                running[id(request)] = request
-                status = function(handle, *arguments, _byref(request))
-                if status < 0:
-                    del running[id(request)]
-                    raise self.failure(status)
-        except BaseException:
-            request.orphan = True
-            raise
+        with self.lock:
+            handle = self.live()
+            if running:
+                self.end_orphans()
+            running[id(request)] = request
+            status = function(handle, *arguments, _byref(request))
+            if status < 0:
+                del running[id(request)]
+                raise self.failure(status)
         return request
 
     def end_orphans(self) -> None:
-        for request in [r for r in self.running.values() if r.orphan]:
+        for request in list(self.running.values()):  # in one step: other threads end theirs meanwhile
+            if not request.is_orphan:
+                continue
             if not request.value:             # it was never started
                 self.running.pop(id(request), None)
                 continue
             try:
                 self.advance(request, 0)
-            except Exception:                 # nobody is there to be told; later calls fail likewise
-                pass
+            except Exception as failure:
+                if failure is not request.failure:
+                    raise                     # a signal's handler did; else nobody is there to be told
 
     # ---- waits ----
 
@@ -131,42 +137,45 @@ class State:
         if not request.lock.acquire(timeout=slice_ns / 1e9):
             return False                      # another thread waits for it
         try:
+            ended = not request.value or self.ask(request, slice_ns)
             if request.failure is not None:
                 raise request.failure
-            if not request.value:
-                return True
-            status = _wait(request.value, slice_ns) if slice_ns else _test(request.value)
-            if request.operator is not None and request.operator.failure is not None:
-                self.give_up(request, request.operator.failure)
-            if status == PENDING:             # anything else has ended it
-                return False
-            self.end(request, status)
-            return True
+            return ended
         finally:
             request.lock.release()
 
+    def ask(self, request: Request, slice_ns: int) -> bool:
+        """Whether it has ended. A signal's handler may raise behind each call here, or come back to this request, which
+        the library frees as it tells the end: the answer is kept inside one assignment, and what follows it may be
+        done again."""
+        told = request.told
+        if told[0] == PENDING:
+            told[:] = map(_wait, (request,), (slice_ns,))
+        operator = request.operator
+        if operator is not None and operator.failure is not None and request.failure is None:
+            self.give_up(request, operator.failure)
+        if told[0] == PENDING:                # anything else has ended it
+            return False
+        if request.value:
+            self.end(request, told[0])
+        return True
+
     def end(self, request: Request, status: int) -> None:
         """After the library has freed it."""
-        request.value = None
+        finish = request.finish
+        if status < 0:
+            request.failure = request.failure or self.failure(status)
+        elif finish is not None and request.failure is None:
+            finish()
+        request.held = request.finish = None
         self.running.pop(id(request), None)
-        finish, request.finish = request.finish, None
-        try:
-            if status < 0:
-                raise self.failure(status)
-            if finish is not None:
-                finish()
-        except BaseException as failure:
-            request.failure = failure
-            raise
-        finally:
-            request.held = None
+        request.value = None                  # the last: until then, whoever comes does all of this
 
     def give_up(self, request: Request, failure: BaseException) -> None:
         """The caller's operator has failed: no rank's result is of use any more."""
         if self.handle is not None:
             lib.comm_abort(self.handle)
-        request.failure, request.orphan = failure, True
-        raise failure
+        request.failure = failure
 
     def wait(self, request: Request, timeout: Optional[float]) -> bool:
         """Waits in slices; whether it has ended in time. timeout None or negative: for ever."""
@@ -186,13 +195,9 @@ class State:
 
     def block(self, request: Request, timeout: Optional[float]) -> Any:
         """Waits for a blocking call's request. If a signal handler raises, later calls end it."""
-        try:
-            if not self.wait(request, timeout):
-                lib.comm_abort(self.live())   # the peers cannot know that we gave up
-                raise TimeoutError("the operation did not end within %g s (setting timeout)" % (timeout or 0))
-        except BaseException:
-            request.orphan = True
-            raise
+        if not self.wait(request, timeout):
+            lib.comm_abort(self.live())       # the peers cannot know that we gave up
+            raise TimeoutError("the operation did not end within %g s (setting timeout)" % (timeout or 0))
         return request.result
 
     # ---- the end ----
@@ -271,11 +276,7 @@ class Work:
     def __init__(self, comm: Any, request: Request):
         self._comm = comm
         self._request = request
-
-    def __del__(self) -> None:
-        request = getattr(self, "_request", None)
-        if request is not None:
-            request.orphan = True             # the communicator ends it; its memory stays until then
+        request.owner = weakref.ref(self)     # no __del__: what signals' handlers raise in one is lost
 
     def __repr__(self) -> str:
         return "<ringred.Work %s>" % ("done" if self.done else "running")
@@ -343,6 +344,3 @@ class GroupedWork(Work):
     def _started(self) -> None:
         if self._request.value == 1:
             raise InvalidArgumentError("the operation begins where the group ends: wait for it behind that")
-
-    def __del__(self) -> None:
-        pass                                  # the group's request is not this one's alone
