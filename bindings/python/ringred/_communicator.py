@@ -363,15 +363,16 @@ class Communicator:
     def split(self, color: Optional[int], key: int = 0) -> Optional["Communicator"]:
         """A communicator for each color, of the ranks that gave it, in order of key and then of rank. None
         for those whose color is None. Collective."""
-        number = _NO_COLOR if color is None else int(color)
+        number = _NO_COLOR if color is None else _types.integer("color", color)
         if color is not None and number < 0:
             raise InvalidArgumentError("color is %r; give one from 0 up, or None to belong to none" % (color,))
-        return self._part(lambda handle, part: lib.comm_split(handle, number, int(key), part))
+        order = _types.integer("key", key)
+        return self._part(lambda handle, part: lib.comm_split(handle, number, order, part))
 
     def subgroup(self, ranks: Sequence[int]) -> Optional["Communicator"]:
         """A communicator of these ranks, in this order; None for those who give an empty list. Collective:
         all ranks call it, those of a list with the same list; lists share no rank."""
-        listed = [int(r) for r in ranks]
+        listed = [_types.integer("a rank of ranks", r) for r in ranks]
         array = (ctypes.c_int32 * max(len(listed), 1))(*listed)
         return self._part(lambda handle, part: lib.comm_group(handle, array, len(listed), part))
 
@@ -747,10 +748,11 @@ class Communicator:
     def _send(self, array: Any, dest: int, tag: int, dtype: Any) -> Request:
         call, source = Call(), _buffers.read(array, "array", dtype)
         return self._begin(call, lib.send_start, call.source(source), source.count, source.type.number,
-                           int(dest), int(tag))
+                           _types.integer("dest", dest), _types.integer("tag", tag))
 
     def _recv(self, array: Any, source: int, tag: int, dtype: Any) -> Request:
         call, target = Call(), _buffers.read(array, "array", dtype)
+        source, tag = _types.integer("source", source), _types.integer("tag", tag)
         came, recv = _library.CMessage(), call.target(target)
         lib.message_init(_byref(came), ctypes.sizeof(came))
         self._ungrouped()
@@ -761,8 +763,8 @@ class Communicator:
             request.result = Message(came.source, came.tag, came.count)
 
         request.finish = finish
-        return self._state.start(request, lib.recv_start, recv, target.count, target.type.number, int(source),
-                                 int(tag), _byref(came))
+        return self._state.start(request, lib.recv_start, recv, target.count, target.type.number, source, tag,
+                                 _byref(came))
 
 
 def _needed(what: Any, name: str) -> Any:

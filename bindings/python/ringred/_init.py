@@ -3,6 +3,7 @@
 import ctypes
 from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 
+from . import _types
 from ._communicator import Communicator, read_json
 from ._errors import EINTERRUPTED, InvalidArgumentError, SettingError, from_status, new_c_error
 from ._interrupts import Interrupt
@@ -115,9 +116,9 @@ def init(
     config, error, handle = CConfig(), new_c_error(), ctypes.c_void_p()
     lib.config_init(ctypes.byref(config), ctypes.sizeof(config))
     if rank is not None:
-        config.rank = rank
+        config.rank = _types.integer("rank", rank)
     if size is not None:
-        config.size = size
+        config.size = _types.integer("size", size)
     if root is not None:
         config.root = root.encode()
     if id is not None:

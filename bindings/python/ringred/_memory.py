@@ -17,8 +17,7 @@ def _free(pointer: int, pid: int) -> None:
 
 
 def alloc(state: Any, nbytes: int) -> memoryview:
-    if nbytes < 0:
-        raise InvalidArgumentError("nbytes is %d; give 0 or more" % nbytes)
+    nbytes = _types.integer("nbytes", nbytes, 0, _types.INT64_MAX)
     pointer = ctypes.c_void_p()
     state.check(lib.alloc(state.live(), max(nbytes, 1), ctypes.byref(pointer)))
     place = (ctypes.c_ubyte * nbytes).from_address(pointer.value or 0)

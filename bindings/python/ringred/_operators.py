@@ -3,6 +3,7 @@
 import ctypes
 from typing import Any, Callable, Dict, Optional
 
+from . import _types
 from ._errors import InvalidArgumentError
 from ._library import OperatorFunction, lib
 
@@ -37,7 +38,8 @@ def make_operator(state: Any, function: Callable[[memoryview, memoryview, memory
                   itemsize: int) -> Operator:
     if not callable(function):
         raise InvalidArgumentError("function is a %s, which cannot be called" % type(function).__name__)
-    operator, number = Operator(state, function, int(itemsize)), ctypes.c_int32()
+    size = _types.integer("itemsize", itemsize, 1)
+    operator, number = Operator(state, function, size), ctypes.c_int32()
     with state.lock:
         state.callbacks.append(operator.callback)
         state.check(lib.op_create(state.live(), operator.callback, None, operator.itemsize, ctypes.byref(number)))

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Element types: their numbers in the library, their names, and how others call them."""
+import operator
 from typing import Any, Dict, NamedTuple, Optional, Tuple
 
-from ._errors import ArgumentTypeError
+from ._errors import ArgumentTypeError, InvalidArgumentError
 
 
 class Type(NamedTuple):
@@ -65,3 +66,17 @@ def named(dtype: Any) -> Type:
     if found is None:
         raise ArgumentTypeError("dtype is %r; there are %s" % (dtype, ", ".join(by_name)))
     return found
+
+
+INT32_MAX, INT64_MAX = 2 ** 31 - 1, 2 ** 63 - 1
+
+
+def integer(name: str, value: Any, low: int = -INT32_MAX - 1, high: int = INT32_MAX) -> int:
+    """A whole number that the library's type holds: ctypes would drop the bits that do not fit."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ArgumentTypeError("%s is %r; a whole number is needed" % (name, value)) from None
+    if not low <= number <= high:
+        raise InvalidArgumentError("%s is %r; give one from %d to %d" % (name, value, low, high))
+    return number

@@ -47,5 +47,27 @@ class Signals(unittest.TestCase):
         self.assertLessEqual(left, 1)             # what was interrupted last, if its end was not seen yet
 
 
+# ---- numbers that are none, or do not fit ----
+
+def odd_numbers(comm):
+    one = np.ones(1)
+    for wrong in (2 ** 32, 2 ** 31, -2 ** 64, 0.5, 1.0, "0", None, [0]):
+        for call in (lambda: comm.send_async(one, wrong), lambda: comm.send_async(one, 0, wrong),
+                     lambda: comm.recv_async(one, wrong), lambda: comm.recv_async(one, 0, wrong),
+                     lambda: comm.split(0, wrong), lambda: comm.subgroup([wrong]),
+                     lambda: comm.op(print, wrong), lambda: ringred.init(rank=wrong or "0", size=1)):
+            assert repr(wrong) in raises(ringred.InvalidArgumentError, call).text or wrong is None
+        if wrong is not None:
+            raises(ringred.InvalidArgumentError, comm.split, wrong)
+    for wrong in (-1, 2 ** 64 + 1, 1.0, "1", None):
+        raises(ringred.InvalidArgumentError, comm.alloc, wrong)
+    assert comm.split(np.int64(0), np.uint8(1)).size == 1 and len(comm.alloc(np.int32(3))) == 3
+
+
+class Numbers(unittest.TestCase):
+    def test_numbers_that_do_not_fit_are_refused(self):
+        run_ranks(1, odd_numbers)
+
+
 if __name__ == "__main__":
     unittest.main()
