@@ -47,8 +47,9 @@ class Group:
 
     def __exit__(self, kind: Any, *_: Any) -> None:
         self._comm._group = None
-        if kind is None and self._calls:
-            self._run()
+        calls, self._calls = self._calls, []
+        if kind is None and calls:
+            self._run(calls)
 
     def is_mine(self) -> bool:
         return self._thread == threading.get_ident()
@@ -59,12 +60,12 @@ class Group:
         self._calls.append((array, out, op, dtype, work))
         return work if asynchronous else result
 
-    def _run(self) -> None:
+    def _run(self, every: List[Tuple[Any, Any, Op, Any, Optional[GroupedWork]]]) -> None:
         """One list for each operator, in the order in which they came; all are begun before one is waited for."""
         comm = self._comm
         begun: List[Tuple[Request, bool]] = []
-        for op in dict.fromkeys(call[2] for call in self._calls):
-            calls = [call for call in self._calls if call[2] == op]
+        for op in dict.fromkeys(call[2] for call in every):
+            calls = [call for call in every if call[2] == op]
             request = comm._reduce_list("allreduce", [c[0] for c in calls], [c[1] for c in calls], op, 0,
                                         [c[3] for c in calls])
             for call in calls:

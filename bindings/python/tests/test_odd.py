@@ -69,5 +69,21 @@ class Numbers(unittest.TestCase):
         run_ranks(1, odd_numbers)
 
 
+# ---- groups ----
+
+def group_again(comm):
+    one, two, group = np.ones(2), np.ones(2), comm.group()
+    with group:
+        comm.allreduce(one)
+    with group:
+        comm.allreduce(two)
+    np.testing.assert_array_equal((one, two), np.full((2, 2), 2.0))
+
+
+class Uses(unittest.TestCase):
+    def test_a_group_that_is_entered_again_begins_anew(self):
+        run_ranks(2, group_again)
+
+
 if __name__ == "__main__":
     unittest.main()
