@@ -5,6 +5,7 @@ No wait sleeps inside the library for longer than a slice, so that Ctrl-C and ot
 Python run. The first slice is long enough for most calls to need no second.
 """
 import ctypes
+import numbers
 import os
 import threading
 import time
@@ -12,14 +13,15 @@ import weakref
 from typing import Any, Callable, Dict, Generator, List, Optional
 
 from ._errors import (
-    EINTERRUPTED, OK, PENDING, AbortedError, BusyError, InvalidArgumentError, TimeoutError, from_status,
-    new_c_error,
+    EINTERRUPTED, OK, PENDING, AbortedError, ArgumentTypeError, BusyError, InvalidArgumentError, TimeoutError,
+    from_status, new_c_error,
 )
 from ._interrupts import Interrupt
 from ._library import lib
 
 FIRST_SLICE_NS = 1_000_000
 LAST_SLICE_NS = 50_000_000
+LONGEST_S = 1e9                               # of a wait with a limit: more is for ever
 ABORT_S = 0.2                                 # a destroyer lets others finish their slices for so long
 LEAVE_S = 5.0                                 # and, once it has aborted them, for so long
 
@@ -180,7 +182,9 @@ class State:
     def wait(self, request: Request, timeout: Optional[float]) -> bool:
         """Waits in slices; whether it has ended in time. timeout None or negative: for ever."""
         slice_ns = FIRST_SLICE_NS
-        if timeout is None or timeout < 0:
+        if timeout is not None and (not isinstance(timeout, numbers.Real) or timeout != timeout):
+            raise ArgumentTypeError("timeout is %r; seconds are needed, or None for ever" % (timeout,))
+        if timeout is None or timeout < 0 or timeout > LONGEST_S:
             while not self.advance(request, slice_ns):
                 slice_ns = min(2 * slice_ns, LAST_SLICE_NS)
             return True

@@ -69,7 +69,16 @@ class Numbers(unittest.TestCase):
         run_ranks(1, odd_numbers)
 
 
-# ---- groups ----
+# ---- limits of time, and groups ----
+
+def odd_limits(comm):
+    for endless in (float("inf"), 1e300, 2 ** 70, None, -1, np.float32(5)):
+        comm.barrier_async().wait(endless)
+    work = comm.barrier_async()
+    for wrong in (float("nan"), "1", [1]):
+        assert repr(wrong) in raises(ringred.InvalidArgumentError, work.wait, wrong).text
+    work.wait()
+
 
 def group_again(comm):
     one, two, group = np.ones(2), np.ones(2), comm.group()
@@ -81,6 +90,9 @@ def group_again(comm):
 
 
 class Uses(unittest.TestCase):
+    def test_a_limit_may_be_any_number(self):
+        run_ranks(1, odd_limits)
+
     def test_a_group_that_is_entered_again_begins_anew(self):
         run_ranks(2, group_again)
 
