@@ -116,9 +116,11 @@ struct rr_family {
     struct ringred_request *ended; /* whose callers get their word when the owner leaves; the owner's */
     bool other_ended;           /* something that its owner did not wait for has ended; the owner's */
     struct rr_listener {        /* a program that sleeps on the descriptor (listen.c) */
-        int set, timer, bell;   /* the descriptor: an epoll set of the two, and of the family's own; -1: not there */
+        _Atomic int set;        /* the descriptor: an epoll set of these two, and of the family's own; -1: not there */
+        int timer, bell;
         bool lies;              /* between rr_wait_lie_down and rr_wait_get_up, owned by nobody; the owner's */
-        _Atomic uint32_t armed; /* the bell is to be rung at the next news */
+        _Atomic uint32_t armed; /* the bell is to be rung at the next news; or whenever progress is given up */
+#define RR_ARMED_FOR_ALL 2
     } listener;
 
     /* progress=thread (mover.c) */
@@ -157,6 +159,7 @@ struct ringred_comm {
     bool portable;              /* numerics=portable: no bit that depends on the layout */
     bool even;                  /* hosts' sums are parts of the canonical tree */
     bool equal;                 /* hosts have equally many ranks */
+    _Atomic uint32_t owed;      /* requests whose callers have not had their word yet (ringred_start's done) */
     size_t least_stage;         /* a stage of the host that has the smallest: all ranks cut segments alike */
     int64_t tiny_most, last_most; /* bytes up to which allreduces take these lanes; -1: never */
     int wish[RR_COLLECTIVES];   /* the algorithm that the settings ask for and that is possible, or -1 */

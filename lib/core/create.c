@@ -4,6 +4,7 @@
 #include "core/core.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -639,6 +640,12 @@ static void finish(ringred_comm *c)
                 "rank %d destroyed a communicator in the middle of an operation, and others share its links", f->rank);
         (void)rr_family_abort(f, &why);
     }
+    while (atomic_load(&c->owed)) { /* by another thread, or by us if the family is broken */
+        if (rr_family_own(f))
+            rr_family_disown(f);
+        if (atomic_load(&c->owed))
+            (void)poll(NULL, 0, 1);
+    }
 }
 
 /* 0: it is not broken. */
@@ -650,12 +657,15 @@ static int fault_of(struct rr_family *f)
     return code;
 }
 
-/* Nobody moves anything any more. */
+/* Nobody moves anything any more, and what a callback starts now is refused. */
 static void last_words(struct rr_family *f)
 {
     rr_mover_detach(f);
     if (!rr_family_own(f))
         return; /* another thread is still inside a call, which is the caller's mistake */
+    if (!fault_of(f))
+        atomic_store(&f->told, true); /* there is nothing to tell */
+    (void)rr_family_set(f, RR_COMM_CLOSED);
     rr_teams_abort(f);
     rr_requests_give_up(f, RINGRED_EABORTED);
     rr_family_disown(f);

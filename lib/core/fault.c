@@ -46,7 +46,7 @@ int rr_family_status(struct rr_family *f)
     pthread_mutex_lock(&f->lock);
     int code = f->fault.code;
     pthread_mutex_unlock(&f->lock);
-    return code ? code : RINGRED_EINVAL;
+    return code ? code : RINGRED_EABORTED; /* it is being destroyed */
 }
 
 int rr_family_break(struct rr_family *f, const ringred_error *why)

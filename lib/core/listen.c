@@ -26,11 +26,13 @@ static int open_all(struct rr_family *f)
 
     l->timer = rr_fd_own(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
     l->bell = rr_fd_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    l->set = rr_fd_own(epoll_create1(EPOLL_CLOEXEC));
-    if (l->set >= 0 && put(l->set, l->timer) == 0 && put(l->set, l->bell) == 0 &&
-        (f->threaded || put(l->set, f->epoll) == 0))
-        return l->set;
+    int set = rr_fd_own(epoll_create1(EPOLL_CLOEXEC));
+    if (set >= 0 && put(set, l->timer) == 0 && put(set, l->bell) == 0 && (f->threaded || put(set, f->epoll) == 0)) {
+        atomic_store(&l->set, set); /* the last: polls of other threads look at it */
+        return set;
+    }
     int system = errno;
+    rr_fd_close(set);
     rr_listen_close(f);
     errno = system;
     return RINGRED_ELIMIT;
@@ -70,15 +72,30 @@ void rr_listen_ring(struct rr_family *f)
 
 /* ---- polling ---- */
 
-static void silence(struct rr_family *f)
+static void silence(const struct rr_listener *l)
 {
-    struct epoll_event event[8];
     uint64_t ignored;
 
-    if (read(f->listener.bell, &ignored, sizeof ignored) < 0 || read(f->listener.timer, &ignored, sizeof ignored) < 0)
+    if (read(l->bell, &ignored, sizeof ignored) < 0)
         ignored = 0; /* it had not rung */
-    while (!f->threaded && epoll_wait(f->epoll, event, 8, 0) == 8) /* edge-triggered: what it tells is looked for */
-        ;
+    if (read(l->timer, &ignored, sizeof ignored) < 0)
+        ignored = 0;
+}
+
+/* Says that the next news are to be told, then tries to own progress. Whoever else owns it may have looked before the
+ * news came that we have just silenced: he rings in any case when he leaves. */
+static bool arm(struct rr_family *f)
+{
+    _Atomic uint32_t *armed = &f->listener.armed;
+
+    atomic_store(armed, 1);
+    if (rr_family_own(f))
+        return true;
+    atomic_store(armed, RR_ARMED_FOR_ALL); /* then look; who leaves gives progress up, then looks at this */
+    if (!rr_family_own(f))
+        return false;
+    atomic_store(armed, 1);
+    return true;
 }
 
 static void set_timer(struct rr_family *f, int ms)
@@ -106,6 +123,10 @@ static void lie_down(struct rr_family *f)
 
 static int poll_owned(struct rr_family *f)
 {
+    struct epoll_event event[8];
+
+    while (epoll_wait(f->epoll, event, 8, 0) == 8) /* edge-triggered: what it tells is looked for. A sleeping owner wants it */
+        ;
     if (f->listener.lies)
         rr_wait_get_up(f);
     int rc = rr_drive(f, NULL, 0);
@@ -120,11 +141,10 @@ int rr_listen_poll(struct rr_family *f)
 
     if (f->forks != rr_forks())
         return RINGRED_EFORKED;
-    if (f->listener.set >= 0) {
-        silence(f);
-        atomic_store(&f->listener.armed, 1); /* then look; whoever else owns progress looks at this when he leaves */
-    }
-    bool owns = rr_family_own(f);
+    bool listens = atomic_load(&f->listener.set) >= 0;
+    if (listens)
+        silence(&f->listener);
+    bool owns = listens ? arm(f) : rr_family_own(f);
     if (owns && !f->threaded)
         rc = poll_owned(f);
     else if (owns)

@@ -51,7 +51,8 @@ static void release(struct rr_family *f)
     atomic_exchange(&f->owned, 0); /* a full fence: a waiter counts itself, then looks at owned */
     if (RR_UNLIKELY(atomic_load(&f->waiters) != 0))
         rr_wake_waiters(f);
-    if (RR_UNLIKELY(atomic_load(&f->listener.armed) != 0) && news)
+    uint32_t armed = atomic_load(&f->listener.armed);
+    if (RR_UNLIKELY(armed != 0) && (news || armed == RR_ARMED_FOR_ALL))
         rr_listen_ring(f);
     if (RR_UNLIKELY(ended != NULL))
         rr_requests_fire(ended);

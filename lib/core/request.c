@@ -275,6 +275,8 @@ static int enqueue(ringred_comm *c, const struct rr_call *call, const struct rr_
         bind_run(c, call, &q->run);
         q->run.ask.count |= x->code;
     }
+    if (RR_UNLIKELY(q->done != NULL))
+        atomic_fetch_add(&c->owed, 1);
     uint32_t tail = atomic_load_explicit(&c->tail, memory_order_relaxed);
     atomic_store_explicit(&q->state, RR_REQUEST_RUNNING, memory_order_relaxed);
     c->queue[tail % RR_REQUESTS] = q;
@@ -389,10 +391,12 @@ void rr_requests_fire(struct ringred_request *ended)
 {
     while (ended) {
         struct ringred_request *q = ended;
+        ringred_comm *c = q->comm; /* which is not destroyed before its callers have had their word */
         ringred_done_fn done = q->done;
         void *context = q->done_context;
         ended = q->fired;
         done(context, give_back(q, q->status));
+        atomic_fetch_sub(&c->owed, 1);
     }
 }
 

@@ -64,10 +64,20 @@ ringred_comm *coll_open(struct rank *me, const struct coll_setup *setup)
 
 ringred_comm *coll_open_choosing(struct rank *me, const struct coll_setup *setup, ringred_choose_fn choose, void *context)
 {
+    ringred_config config;
+
+    ringred_config_init(&config, sizeof config);
+    config.choose = choose;
+    config.choose_context = context;
+    return coll_open_with(me, setup, &config);
+}
+
+ringred_comm *coll_open_with(struct rank *me, const struct coll_setup *setup, const ringred_config *wishes)
+{
     const char *settings[COLL_SETTINGS + 2] = { "timeout=20" };
     char host[] = "host=?";
     ringred_unique_id id;
-    ringred_config config;
+    ringred_config config = *wishes;
     ringred_comm *comm = NULL;
     ringred_error why;
     char text[200];
@@ -77,7 +87,6 @@ ringred_comm *coll_open_choosing(struct rank *me, const struct coll_setup *setup
     if (me->rank == 0)
         rank_check_msg(ringred_unique_id_create(&id, &why) == 0, "no unique id: %s", why.text);
     ranks_pass(me, &id, sizeof id);
-    ringred_config_init(&config, sizeof config);
     config.rank = me->rank;
     config.size = me->size;
     config.id = &id;
@@ -87,8 +96,6 @@ ringred_comm *coll_open_choosing(struct rank *me, const struct coll_setup *setup
         settings[i + 1] = letters ? host : setup->setting[i];
     }
     config.settings = settings;
-    config.choose = choose;
-    config.choose_context = context;
     coll_setup_text(setup, text, sizeof text);
     rank_check_msg(ringred_comm_create(&config, &comm, &why) == 0, "%s: no communicator: %d, %s", text,
                    why.code, why.text);

@@ -28,6 +28,8 @@ void coll_setup_text(const struct coll_setup *s, char *text, size_t room);
 ringred_comm *coll_open(struct rank *me, const struct coll_setup *setup);
 ringred_comm *coll_open_choosing(struct rank *me, const struct coll_setup *setup, ringred_choose_fn choose,
                                  void *context); /* choose NULL: none */
+/* with the functions that *wishes has; who is who, and the settings, are the setup's */
+ringred_comm *coll_open_with(struct rank *me, const struct coll_setup *setup, const ringred_config *wishes);
 void coll_close(ringred_comm *comm);
 /* Ends the rank unless rc is 0, with the communicator's sentence and `what`. */
 void coll_must(ringred_comm *comm, int32_t rc, const char *what);

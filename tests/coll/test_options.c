@@ -379,6 +379,96 @@ static void test_a_callback_may_start_while_another_thread_aborts(void **state)
     coll_each(setups + 1, 2, callback_amid_an_abort, 30);
 }
 
+/* The first callback starts an operation on each communicator, which end together; the word of the first of them waits
+ * until another thread is destroying the communicator of the second. */
+static struct {
+    ringred_comm *comm, *part;
+    struct told last;
+    _Atomic int begun, asked;
+} overlap;
+
+static void *destroy_part(void *nothing)
+{
+    while (!overlap.begun)
+        sched_yield();
+    rank_check_int(ringred_comm_destroy(overlap.part), 0);
+    rank_check_int(overlap.last.times, 1);
+    return nothing;
+}
+
+static int32_t count_asked(void *nothing)
+{
+    (void)nothing;
+    overlap.asked++;
+    return 0;
+}
+
+static void wait_for_the_other(void *nothing, int32_t status)
+{
+    (void)nothing;
+    rank_check_int(status, 0);
+    overlap.asked = 0;
+    overlap.begun = 1;
+    for (int i = 0; i < 20000 && overlap.asked < 2; i++)
+        sched_yield();
+}
+
+static void start_both(void *context, int32_t status)
+{
+    static float x[4];
+    ringred_call call;
+
+    (void)context;
+    rank_check_int(status, 0);
+    ringred_call_init(&call, sizeof call, RINGRED_ALLREDUCE);
+    call.send = call.recv = x;
+    call.count = 4;
+    call.type = RINGRED_FLOAT32;
+    call.op = RINGRED_SUM;
+    call.done = wait_for_the_other;
+    coll_must(overlap.comm, ringred_start(overlap.comm, &call, NULL), "start");
+    start_told(&overlap.last, overlap.part);
+}
+
+static void destroy_amid_callbacks(struct rank *me)
+{
+    ringred_call call;
+    ringred_config config;
+    ringred_comm *part;
+    ringred_error why;
+    ringred_request *request[2];
+    float x[2] = { 1, 2 };
+    pthread_t other;
+
+    (void)me;
+    ringred_error_init(&why);
+    ringred_config_init(&config, sizeof config);
+    config.interrupt = count_asked;
+    rank_check_msg(ringred_comm_create(&config, &overlap.comm, &why) == 0, "%s", why.text);
+    coll_must(overlap.comm, ringred_comm_split(overlap.comm, 0, 0, &overlap.part), "split");
+    rank_check(pthread_create(&other, NULL, destroy_part, NULL) == 0);
+    ringred_call_init(&call, sizeof call, RINGRED_BARRIER);
+    call.done = start_both;
+    coll_must(overlap.comm, ringred_start(overlap.comm, &call, NULL), "start");
+    while (overlap.last.times == 0)
+        coll_must(overlap.comm, ringred_poll(overlap.comm) < 0, "poll");
+    pthread_join(other, NULL);
+    coll_must(overlap.comm, ringred_comm_split(overlap.comm, 0, 0, &part), "split");
+    for (int i = 0; i < 2; i++)
+        coll_must(part, ringred_allreduce_start(part, &x[i], &x[i], 1, RINGRED_FLOAT32, RINGRED_SUM, &request[i]), "start");
+    rank_check(request[0] != request[1]);
+    for (int i = 0; i < 2; i++)
+        coll_must(part, ringred_wait(request[i], RINGRED_FOREVER), "wait");
+    rank_check_int(ringred_comm_destroy(part), 0);
+    coll_close(overlap.comm);
+}
+
+static void test_destroy_waits_for_callbacks_in_other_threads(void **state)
+{
+    (void)state;
+    ranks_fork(1, destroy_amid_callbacks, NULL);
+}
+
 static void callback_at_the_end(struct rank *me)
 {
     ringred_comm *comm = coll_open(me, me->argument);
@@ -389,6 +479,54 @@ static void callback_at_the_end(struct rank *me)
     (void)ringred_comm_destroy(comm); /* rank 0 leaves in the middle */
     rank_check_int(told.times, me->rank == 0);
     rank_check(me->rank != 0 || told.status < 0);
+}
+
+/* The word of the end starts another one: it is refused, or told of its end, too. */
+static struct told last_word;
+
+static void start_once_more(void *context, int32_t status)
+{
+    ringred_call call;
+    int32_t *started = context;
+
+    rank_check(status < 0);
+    ringred_call_init(&call, sizeof call, RINGRED_ALLREDUCE);
+    call.send = call.recv = last_word.x;
+    call.count = 4;
+    call.type = RINGRED_FLOAT32;
+    call.op = RINGRED_SUM;
+    call.done = tell;
+    call.done_context = &last_word;
+    *started = ringred_start(last_word.comm, &call, NULL);
+}
+
+static void callback_that_starts_at_the_end(struct rank *me)
+{
+    ringred_comm *comm = coll_open(me, me->argument);
+    static float x[4];
+    int32_t started = 1;
+    ringred_call call;
+
+    last_word.comm = comm;
+    ringred_call_init(&call, sizeof call, RINGRED_ALLREDUCE);
+    call.send = call.recv = x;
+    call.count = 4;
+    call.type = RINGRED_FLOAT32;
+    call.op = RINGRED_SUM;
+    call.done = start_once_more;
+    call.done_context = &started;
+    if (me->rank == 0)
+        coll_must(comm, ringred_start(comm, &call, NULL), "start");
+    (void)ringred_comm_destroy(comm);
+    if (me->rank == 0)
+        rank_check_msg(started < 0 ? last_word.times == 0 : last_word.times == 1, "started: %d, and told %d times",
+                       started, last_word.times);
+}
+
+static void test_what_starts_during_destroy_is_not_forgotten(void **state)
+{
+    (void)state;
+    coll_each(setups + 1, SETUPS - 1, callback_that_starts_at_the_end, 30);
 }
 
 static void test_destroy_tells_what_will_not_end(void **state)
@@ -485,6 +623,81 @@ static void test_what_a_callback_starts_wakes_the_program(void **state)
     coll_each(setups, SETUPS, chained_loop, 60);
 }
 
+/* Another thread owns progress, and has looked in vain, when the message comes and the program polls: then that thread
+ * goes away. It is held there by the line that it logs of an operation that does not move. */
+static struct {
+    struct rank *me;
+    ringred_request *request;
+    _Atomic int said, polled;
+} beside;
+
+static void hold(void *context, int32_t level, const char *line)
+{
+    (void)context;
+    if (level != RINGRED_LOG_WARN || !strstr(line, "has not moved") || beside.said)
+        return;
+    ranks_meet(beside.me);
+    (void)poll(NULL, 0, 250); /* the message has come, and the timer has run out: else there is nothing to lose */
+    beside.said = 1;
+    while (!beside.polled)
+        sched_yield();
+}
+
+static void *look_once(void *nothing)
+{
+    while (!beside.said)
+        rank_check_int(ringred_test(beside.request), RINGRED_PENDING);
+    return nothing;
+}
+
+static void sleep_beside_a_thread(struct rank *me)
+{
+    ringred_config wishes;
+    pthread_t other;
+    float x = (float)me->rank;
+    int32_t rc;
+
+    ringred_config_init(&wishes, sizeof wishes);
+    wishes.log = me->rank ? NULL : hold;
+    ringred_comm *comm = coll_open_with(me, me->argument, &wishes);
+    const int fd = ringred_comm_descriptor(comm);
+    if (me->rank) {
+        ranks_meet(me);
+        coll_must(comm, ringred_allreduce(comm, &x, &x, 1, RINGRED_FLOAT32, RINGRED_MAX), "allreduce");
+        ranks_meet(me); /* and is silent until then */
+        coll_close(comm);
+        return;
+    }
+    beside.me = me;
+    coll_must(comm, ringred_allreduce_start(comm, &x, &x, 1, RINGRED_FLOAT32, RINGRED_MAX, &beside.request), "start");
+    rank_check_int(ringred_poll(comm), RINGRED_PENDING);
+    rank_check(pthread_create(&other, NULL, look_once, NULL) == 0);
+    while (!beside.said)
+        sched_yield();
+    rank_check_int(ringred_poll(comm), RINGRED_PENDING);
+    rank_check_int(ringred_test(beside.request), RINGRED_PENDING);
+    beside.polled = 1;
+    pthread_join(other, NULL);
+    do {
+        sleep_on(fd);
+        coll_must(comm, ringred_poll(comm) < 0, "poll");
+    } while ((rc = ringred_test(beside.request)) == RINGRED_PENDING);
+    coll_must(comm, rc, "test");
+    rank_check_int((int)x, 1);
+    ranks_meet(me);
+    coll_close(comm);
+}
+
+static void test_a_program_sleeps_beside_a_thread_that_works(void **state)
+{
+    static const struct coll_setup pairs[] = {
+        { 2, { "transport=tcp", "stall_warning=0.001" } }, { 2, { "transport=shm", "stall_warning=0.001" } },
+    };
+
+    (void)state;
+    coll_each(pairs, 2, sleep_beside_a_thread, 60);
+}
+
 static double cpu_seconds(void)
 {
     struct timespec t;
@@ -575,25 +788,16 @@ static int32_t stop_once(void *context)
 
 static void split_alone(struct rank *me)
 {
-    const struct coll_setup *setup = me->argument;
-    ringred_unique_id id;
-    ringred_config config;
-    ringred_comm *comm, *part = NULL;
+    ringred_config wishes;
+    ringred_comm *part = NULL;
     ringred_error why;
     int stop = 0;
 
     ringred_error_init(&why);
-    if (me->rank == 0)
-        rank_check_int(ringred_unique_id_create(&id, &why), 0);
-    ranks_pass(me, &id, sizeof id);
-    ringred_config_init(&config, sizeof config);
-    config.rank = me->rank;
-    config.size = me->size;
-    config.id = &id;
-    config.settings = setup->setting;
-    config.interrupt = stop_once;
-    config.interrupt_context = &stop;
-    rank_check_msg(ringred_comm_create(&config, &comm, &why) == 0, "%s", why.text);
+    ringred_config_init(&wishes, sizeof wishes);
+    wishes.interrupt = stop_once;
+    wishes.interrupt_context = &stop;
+    ringred_comm *comm = coll_open_with(me, me->argument, &wishes);
     stop = me->rank == 0;
     if (me->rank == 0) {
         rank_check_int(ringred_comm_split(comm, 0, 0, &part), RINGRED_EINTERRUPTED);
@@ -702,9 +906,12 @@ int main(void)
         cmocka_unit_test(test_what_has_ended_tells_its_caller_once),
         cmocka_unit_test(test_a_failure_is_told_to_callbacks_too),
         cmocka_unit_test(test_a_callback_may_start_while_another_thread_aborts),
+        cmocka_unit_test(test_destroy_waits_for_callbacks_in_other_threads),
         cmocka_unit_test(test_destroy_tells_what_will_not_end),
+        cmocka_unit_test(test_what_starts_during_destroy_is_not_forgotten),
         cmocka_unit_test(test_a_program_sleeps_on_one_descriptor),
         cmocka_unit_test(test_what_a_callback_starts_wakes_the_program),
+        cmocka_unit_test(test_a_program_sleeps_beside_a_thread_that_works),
         cmocka_unit_test(test_the_descriptor_is_quiet_while_nothing_happens),
         cmocka_unit_test(test_making_a_communicator_can_be_interrupted),
         cmocka_unit_test(test_a_split_can_be_interrupted),

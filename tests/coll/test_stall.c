@@ -14,8 +14,7 @@
 #define SAYS "has not moved for"
 
 struct stall_case {
-    int ranks;
-    const char *setting;
+    struct coll_setup setup;
     size_t count;
 };
 
@@ -32,30 +31,6 @@ static void hear(void *context, int32_t level, const char *line)
         return;
     snprintf(h->line, sizeof h->line, "%s", line);
     h->times++;
-}
-
-static ringred_comm *open_hearing(struct rank *me, const char *setting, struct heard *h)
-{
-    const char *settings[] = { "timeout=60", "stall_warning=0.4", "log=none", setting, NULL };
-    ringred_unique_id id;
-    ringred_config config;
-    ringred_comm *comm = NULL;
-    ringred_error why;
-
-    memset(&id, 0, sizeof id);
-    ringred_error_init(&why);
-    if (me->rank == 0)
-        rank_check_int(ringred_unique_id_create(&id, &why), 0);
-    ranks_pass(me, &id, sizeof id);
-    ringred_config_init(&config, sizeof config);
-    config.rank = me->rank;
-    config.size = me->size;
-    config.id = &id;
-    config.settings = settings;
-    config.log = hear;
-    config.log_context = h;
-    rank_check_msg(ringred_comm_create(&config, &comm, &why) == 0, "no communicator: %s", why.text);
-    return comm;
 }
 
 /* Is the number among those of "not here yet: rank 1, 3"? */
@@ -97,31 +72,42 @@ static void stalled(struct rank *me)
 {
     const struct stall_case *c = me->argument;
     struct heard h = { { 0 }, 0 };
-    ringred_comm *comm = open_hearing(me, c->setting, &h);
+    ringred_config wishes;
     float *x = malloc(c->count * sizeof *x);
 
+    ringred_config_init(&wishes, sizeof wishes);
+    wishes.log = hear;
+    wishes.log_context = &h;
+    ringred_comm *comm = coll_open_with(me, &c->setup, &wishes);
     for (int round = 0; round < 2; round++) { /* the second one, too */
         for (size_t i = 0; i < c->count; i++)
             x[i] = (float)(me->rank + 1);
         wait_and_hear(me, comm, c, x, &h);
     }
     free(x);
-    coll_must(comm, ringred_comm_destroy(comm), "destroy");
+    coll_close(comm);
 }
 
 static void test_who_is_missing_is_said_once(void **state)
 {
+#define STALL "stall_warning=0.4", "timeout=60"
     static const struct stall_case cases[] = {
-        { 2, "transport=shm", 4 },      { 3, "transport=shm", 1 << 12 },    { 3, "transport=shm", 1 << 18 },
-        { 2, "transport=tcp", 4 },      { 3, "transport=tcp", 1 << 18 },    { 4, "ranks_per_host=2", 1 << 10 },
-        { 4, "ranks_per_host=2", 1 << 18 },
+        { { 2, { "transport=shm", STALL } }, 4 },
+        { { 3, { "transport=shm", STALL } }, 1 << 12 },
+        { { 3, { "transport=shm", STALL } }, 1 << 18 },
+        { { 2, { "transport=tcp", STALL } }, 4 },
+        { { 3, { "transport=tcp", STALL } }, 1 << 18 },
+        { { 4, { "ranks_per_host=2", STALL } }, 1 << 10 },
+        { { 4, { "ranks_per_host=2", STALL } }, 1 << 18 },
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const struct ranks_plan plan = { .size = cases[i].ranks, .run = stalled,
+        const struct ranks_plan plan = { .size = cases[i].setup.ranks, .run = stalled,
                                          .argument = (void *)(uintptr_t)&cases[i] };
-        print_message("             %d ranks, %s, %zu elements\n", cases[i].ranks, cases[i].setting, cases[i].count);
+        char text[200];
+        coll_setup_text(&cases[i].setup, text, sizeof text);
+        print_message("             %s, %zu elements\n", text, cases[i].count);
         ranks_run(&plan);
     }
 }
