@@ -563,7 +563,7 @@ static void a_rank_that_does_not_come_is_named(struct me *m)
     by->close(m->self, 0);
 }
 
-int conform_descriptors(void)
+static int descriptors(void)
 {
     int n = 0;
 
@@ -572,7 +572,7 @@ int conform_descriptors(void)
     return n;
 }
 
-static void nothing_is_left_open(struct me *m)
+void conform_leave_nothing_open(struct me *m, void (*open_and_use)(struct me *m), void (*close)(struct me *m))
 {
     bool inherited[1024];
     int before = 0;
@@ -581,18 +581,28 @@ static void nothing_is_left_open(struct me *m)
         inherited[fd] = fcntl(fd, F_GETFD) >= 0;
     for (int round = 0; round < 5; round++) {
         if (round == 1)
-            before = conform_descriptors();
-        open_all(m);
-        exchange(m, 100, 50);
+            before = descriptors();
+        open_and_use(m);
         for (int fd = 0; fd < 1024 && round == 0; fd++)
             MUST(inherited[fd] || fcntl(fd, F_GETFD) < 0 || (fcntl(fd, F_GETFD) & FD_CLOEXEC),
                  "rank %d: descriptor %d is not close-on-exec", m->rank, fd);
         conform_meet(m);
-        close_all(m);
+        close(m);
         conform_meet(m);
     }
-    MUST(conform_descriptors() <= before, "rank %d: %d descriptors before, %d after opening and closing four times",
-         m->rank, before, conform_descriptors());
+    MUST(descriptors() <= before, "rank %d: %d descriptors before, %d after opening and closing four times", m->rank,
+         before, descriptors());
+}
+
+static void open_and_exchange(struct me *m)
+{
+    open_all(m);
+    exchange(m, 100, 50);
+}
+
+static void nothing_is_left_open(struct me *m)
+{
+    conform_leave_nothing_open(m, open_and_exchange, close_all);
 }
 
 /* ---- through the library ---- */

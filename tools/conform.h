@@ -52,7 +52,8 @@ __attribute__((format(printf, 2, 3))) _Noreturn void conform_broken(struct me *m
 int64_t conform_now_ns(void);
 void conform_meet(struct me *m);    /* all ranks have come here */
 void conform_furnish(struct me *m); /* the host table */
-int conform_descriptors(void);      /* that are open */
+/* Opens, uses and closes, some times over: nothing stays open, and all that is opened is close-on-exec. */
+void conform_leave_nothing_open(struct me *m, void (*open_and_use)(struct me *m), void (*close)(struct me *m));
 
 /* Through the library: a communicator of all ranks, another NULL or a setting, too; rc is 0. */
 ringred_comm *conform_library_open(struct me *m, const char *setting, const char *another);

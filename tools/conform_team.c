@@ -324,29 +324,23 @@ static void open_keeps_its_deadline(struct me *m)
         by->close(m->self);
 }
 
-static void nothing_is_left_open(struct me *m)
+static void open_and_run(struct me *m)
 {
     static int32_t x[2000];
     const ringred_team_call call = some_call(m, x);
-    bool inherited[1024];
-    int before = 0;
 
-    for (int fd = 0; fd < 1024; fd++)
-        inherited[fd] = fcntl(fd, F_GETFD) >= 0;
-    for (int round = 0; round < 5; round++) {
-        if (round == 1)
-            before = conform_descriptors();
-        open_team(m);
-        run(m, &call);
-        for (int fd = 0; fd < 1024 && round == 0; fd++)
-            MUST(inherited[fd] || fcntl(fd, F_GETFD) < 0 || (fcntl(fd, F_GETFD) & FD_CLOEXEC),
-                 "rank %d: descriptor %d is not close-on-exec", m->rank, fd);
-        conform_meet(m);
-        by->close(m->self);
-        conform_meet(m);
-    }
-    MUST(conform_descriptors() <= before, "rank %d: %d descriptors before, %d after opening and closing four times",
-         m->rank, before, conform_descriptors());
+    open_team(m);
+    run(m, &call);
+}
+
+static void close_team(struct me *m)
+{
+    by->close(m->self);
+}
+
+static void nothing_is_left_open(struct me *m)
+{
+    conform_leave_nothing_open(m, open_and_run, close_team);
 }
 
 /* ---- through the library ---- */

@@ -80,11 +80,24 @@ int rr_plugin_load(enum rr_plugin_kind which, const char *name, struct rr_loaded
         return rr_fail(why, RINGRED_ESETTING, -1, 0,
                        "there is no %s \"%.32s\": %slibringred-%.32s.so in %.200s (variable RINGRED_PLUGIN_PATH)",
                        kind->name, name, kind->built_in, name, rr_plugin_folders());
+    loaded->name = name;
     void *object = dlopen(loaded->file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!object)
         return rr_fail(why, RINGRED_EUNSUPPORTED, -1, 0, "cannot load the %s %s: %s", kind->name, name, dlerror());
     loaded->entry = dlsym(object, kind->entry);
     return loaded->entry ? 0 : wrong_entry(kind, object, loaded->file, why);
+}
+
+int rr_plugin_check(const struct rr_loaded *loaded, uint32_t size, const char *calls_itself, size_t least,
+                    ringred_error *why)
+{
+    if (size < least)
+        return rr_fail(why, RINGRED_EVERSION, -1, 0, "%s: its table has %u bytes, this library wants %zu",
+                       loaded->file, size, least);
+    if (!calls_itself || strcmp(calls_itself, loaded->name) != 0)
+        return rr_fail(why, RINGRED_EVERSION, -1, 0, "%s: it calls itself \"%.15s\", not \"%s\"", loaded->file,
+                       calls_itself ? calls_itself : "", loaded->name);
+    return 0;
 }
 
 /* ---- listing ---- */

@@ -11,20 +11,15 @@
 
 /* ---- finding ---- */
 
-static int check_table(const ringred_transport *by, const char *name, const char *file, ringred_error *why)
+static int check_table(const ringred_transport *by, const struct rr_loaded *loaded, ringred_error *why)
 {
     const char *lacks = NULL;
 
-    if (!by || by->struct_size < TABLE_LEAST)
-        return rr_fail(why, RINGRED_EVERSION, -1, 0, "%s: its table has %u bytes, this library wants %zu", file,
-                       by ? by->struct_size : 0, TABLE_LEAST);
-    if (!by->name || strcmp(by->name, name) != 0)
-        return rr_fail(why, RINGRED_EVERSION, -1, 0, "%s: it calls itself \"%.15s\", not \"%s\"", file,
-                       by->name ? by->name : "", name);
+    RR_TRY(rr_plugin_check(loaded, by ? by->struct_size : 0, by ? by->name : NULL, TABLE_LEAST, why));
     lacks = !by->open ? "open" : !by->address ? "address" : !by->connect ? "connect" : !by->send ? "send"
             : !by->recv ? "recv" : !by->finish ? "finish" : !by->reset ? "reset" : !by->drained ? "drained"
             : !by->watch ? "watch" : !by->close ? "close" : NULL;
-    return lacks ? rr_fail(why, RINGRED_EVERSION, -1, 0, "%s: its table has no function \"%s\"", file, lacks) : 0;
+    return lacks ? rr_fail(why, RINGRED_EVERSION, -1, 0, "%s: its table has no function \"%s\"", loaded->file, lacks) : 0;
 }
 
 int rr_plugin_find(const char *name, const ringred_transport **by, ringred_error *why)
@@ -35,7 +30,7 @@ int rr_plugin_find(const char *name, const ringred_transport **by, ringred_error
     RR_TRY(rr_plugin_load(RR_PLUGIN_TRANSPORT, name, &loaded, why));
     memcpy(&entry, &loaded.entry, sizeof entry);
     const ringred_transport *found = entry();
-    RR_TRY(check_table(found, name, loaded.file, why));
+    RR_TRY(check_table(found, &loaded, why));
     *by = found;
     return 0;
 }

@@ -28,10 +28,14 @@ bool rr_plugin_is_name(const char *name);
 const char *rr_plugin_folders(void); /* with colons */
 struct rr_loaded {
     void *entry;                   /* the function that it exports */
+    const char *name;              /* as it was asked for */
     char file[PATH_MAX];
 };
 /* Loads libringred-NAME.so. ESETTING: there is none; EUNSUPPORTED: it cannot be loaded; EVERSION: it is none of ours. */
 int rr_plugin_load(enum rr_plugin_kind kind, const char *name, struct rr_loaded *loaded, ringred_error *why);
+/* What all tables have: their size, 0 if there is none, and a name. least: bytes of the first release's. EVERSION. */
+int rr_plugin_check(const struct rr_loaded *loaded, uint32_t size, const char *calls_itself, size_t least,
+                    ringred_error *why);
 /* Both: the same, and EVERSION if its table is wrong. */
 int rr_plugin_find(const char *name, const ringred_transport **by, ringred_error *why);
 int rr_team_find(const char *name, const ringred_team **by, ringred_error *why);

@@ -10,18 +10,13 @@
 
 #define TABLE_LEAST sizeof(ringred_team) /* what the first release of the interface has */
 
-static int check_table(const ringred_team *by, const char *name, const char *file, ringred_error *why)
+static int check_table(const ringred_team *by, const struct rr_loaded *loaded, ringred_error *why)
 {
     const char *lacks = NULL;
 
-    if (!by || by->struct_size < TABLE_LEAST)
-        return rr_fail(why, RINGRED_EVERSION, -1, 0, "%s: its table has %u bytes, this library wants %zu", file,
-                       by ? by->struct_size : 0, TABLE_LEAST);
-    if (!by->name || strcmp(by->name, name) != 0)
-        return rr_fail(why, RINGRED_EVERSION, -1, 0, "%s: it calls itself \"%.15s\", not \"%s\"", file,
-                       by->name ? by->name : "", name);
+    RR_TRY(rr_plugin_check(loaded, by ? by->struct_size : 0, by ? by->name : NULL, TABLE_LEAST, why));
     if (by->order != RINGRED_ORDER_ANY && by->order != RINGRED_ORDER_TREE)
-        return rr_fail(why, RINGRED_EVERSION, -1, 0, "%s: it adds in order %d, which this library does not know", file,
+        return rr_fail(why, RINGRED_EVERSION, -1, 0, "%s: it adds in order %d, which this library does not know", loaded->file,
                        by->order);
     lacks = !by->can     ? "can"
             : !by->id    ? "id"
@@ -31,7 +26,7 @@ static int check_table(const ringred_team *by, const char *name, const char *fil
             : !by->abort ? "abort"
             : !by->close ? "close"
                          : NULL;
-    return lacks ? rr_fail(why, RINGRED_EVERSION, -1, 0, "%s: its table has no function \"%s\"", file, lacks) : 0;
+    return lacks ? rr_fail(why, RINGRED_EVERSION, -1, 0, "%s: its table has no function \"%s\"", loaded->file, lacks) : 0;
 }
 
 int rr_team_find(const char *name, const ringred_team **by, ringred_error *why)
@@ -42,7 +37,7 @@ int rr_team_find(const char *name, const ringred_team **by, ringred_error *why)
     RR_TRY(rr_plugin_load(RR_PLUGIN_TEAM, name, &loaded, why));
     memcpy(&entry, &loaded.entry, sizeof entry);
     const ringred_team *found = entry();
-    RR_TRY(check_table(found, name, loaded.file, why));
+    RR_TRY(check_table(found, &loaded, why));
     *by = found;
     return 0;
 }
