@@ -8,7 +8,7 @@
 Arrays of numpy, torch tensors of the CPU, and anything that has DLPack or the buffer protocol. What is contiguous is
 used where it lies; the rest goes through a copy and comes out right.
 """
-from ._communicator import ANY_SOURCE, Communicator, Group, Message
+from ._communicator import ANY_SOURCE, Communicator
 from ._errors import (
     AbortedError, ArgumentTypeError, AuthenticationError, BusyError, ConfigError, Error, ForkedError,
     InternalError, InterruptedError, InvalidArgumentError, LimitError, MismatchError, OutOfMemoryError, PeerLostError,
@@ -17,6 +17,7 @@ from ._errors import (
 from ._init import describe, init, unique_id
 from ._library import lib as _lib
 from ._operators import Operator
+from ._starts import Group, Message
 from ._work import Work
 
 __version__ = _lib.version().decode()

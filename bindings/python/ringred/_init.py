@@ -82,6 +82,8 @@ def _setting_text(name: str, value: Any) -> bytes:
         value = int(value)
     if not isinstance(value, (str, int, float)):
         raise SettingError("setting %s is a %s; a text or number is needed" % (name, type(value).__name__))
+    if "\0" in str(value):
+        raise SettingError("setting %s is %r, which has a NUL" % (name, value))
     return ("%s=%s" % (name, value)).encode()
 
 

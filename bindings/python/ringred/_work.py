@@ -341,6 +341,12 @@ class GroupedWork(Work):
     def begin(self, shared: Request) -> None:
         self._request = shared
 
+    def leave(self) -> None:
+        """The group is over: what has not begun never will."""
+        if self._request.value == 1:
+            self._request.failure = AbortedError("the group failed before it began: this operation was not started")
+            self._request.value = None
+
     def wait(self, timeout: Optional[float] = None) -> Any:
         super().wait(timeout)
         return self._result

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What strangers do: signals at every moment, arguments of every kind, objects that lie about their memory."""
+import copy
+import pickle
 import random
 import signal
 import unittest
@@ -89,7 +91,36 @@ def group_again(comm):
     np.testing.assert_array_equal((one, two), np.full((2, 2), 2.0))
 
 
+def group_that_fails(comm):
+    group, works = comm.group(), []
+    raises(ringred.ArgumentTypeError, lambda: enter(group, works, comm))
+    assert works[0].done
+    raises(ringred.AbortedError, works[0].wait)
+    comm.barrier()
+
+
+def enter(group, works, comm):
+    with group:
+        works.append(comm.allreduce_async(np.ones(2)))
+        comm.allreduce("text")
+
+
+def one_time_arguments(comm):
+    arrays = [np.full(2, comm.rank), np.full(3, comm.rank)]
+    assert all(a is b for a, b in zip(comm.broadcast_list(iter(arrays), 1), arrays)) and arrays[1][2] == 1
+    np.testing.assert_array_equal(comm.allgatherv(np.ones(1), (1 for _ in range(comm.size))), np.ones(comm.size))
+    for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+        assert "own" in str(raises(TypeError, copied, comm))
+    raises(ringred.SettingError, ringred.init, rank=0, size=1, transport="tcp\0x")
+
+
 class Uses(unittest.TestCase):
+    def test_works_of_a_group_that_fails_have_ended(self):
+        run_ranks(2, group_that_fails)
+
+    def test_what_can_be_read_once_or_not_copied(self):
+        run_ranks(2, one_time_arguments)
+
     def test_a_limit_may_be_any_number(self):
         run_ranks(1, odd_limits)
 
