@@ -87,7 +87,7 @@ def _check_numpy(what: Any, name: str) -> None:
     numpy: Any = sys.modules.get("numpy")
     ndarray: Any = getattr(numpy, "ndarray", ())
     if isinstance(what, ndarray):
-        masked = getattr(getattr(numpy, "ma", None), "MaskedArray", ())
+        masked: Any = getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())  # asking numpy for it would import it
         if isinstance(what, masked):
             raise ArgumentTypeError("%s is a masked array; pass its data, or fill it first" % name)
         if what.dtype.hasobject:
