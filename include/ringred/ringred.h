@@ -175,6 +175,31 @@ RINGRED_API int32_t ringred_comm_split(ringred_comm *comm, int32_t color, int32_
  * belongs to none gives an empty one. Several lists that share no rank may be given at once. */
 RINGRED_API int32_t ringred_comm_group(ringred_comm *comm, const int32_t *ranks, int32_t count, ringred_comm **part);
 
+/* ---- communicators of other sizes ----
+ * Both make a communicator by a rendezvous of its own, with links and memory of its own, configured as comm was; comm
+ * stays as it is and is still to be destroyed. timeout_ns: of the whole; 0: the setting init_timeout; -1: for ever. why
+ * may be NULL. Both block, and ask config.interrupt. */
+
+/* Of those that are left of comm, which is broken by it if it is not broken yet, also at the others; each rank that
+ * lives calls it, and all that succeed have the same members, in the order of their ranks. Ranks whose death the kernel
+ * proves (the process has ended, nobody listens any more where it did), or whose machine has answered nothing for
+ * peer_timeout, are not waited for; those that may still come are for half of the time. One that is lost meanwhile is
+ * left out, too. ranks: NULL, or room for as many as comm has: what each new rank was called in comm. comm has all ranks
+ * of its job: one that was split from another is refused.
+ * EPARTITION: those that came are no majority (half of the ranks without rank 0 is none), and not all others are proved
+ * dead; or the others have gone on without this rank. EINVAL, EBUSY, EFORKED, and as ringred_comm_create; after a
+ * failure it may be called again. A rank that is lost in the very end may leave a communicator that is broken from the
+ * start: its first operation says so, and it can be shrunk in turn. */
+RINGRED_API int32_t ringred_comm_shrink(ringred_comm *comm, int64_t timeout_ns, ringred_comm **smaller, int32_t *ranks,
+                                        ringred_error *why);
+
+/* Of comm's ranks, which keep their numbers, and of those that make theirs with ringred_comm_create, this id, this size
+ * and a rank from comm's size up, before, after or meanwhile. Collective over comm. id: made by rank 0 of comm
+ * (ringred_unique_id_create), which hands it to the newcomers; it counts there alone, and carries the key. After a
+ * failure comm is as it was, unless it broke. EINVAL, EBUSY, EFORKED, as collectives, and as ringred_comm_create. */
+RINGRED_API int32_t ringred_comm_grow(ringred_comm *comm, const ringred_unique_id *id, int32_t size, int64_t timeout_ns,
+                                      ringred_comm **larger, ringred_error *why);
+
 /* Says goodbye to the peers and frees everything. Works in any state, in any order across ranks, and
  * on NULL; comm is gone whatever the status. Callbacks (ringred_start) that are still owed come first, with
  * EABORTED. EPEER and the like tell of an operation that had failed; EINTERRUPTED: not all was delivered. */

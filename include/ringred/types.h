@@ -62,6 +62,7 @@
 #define RINGRED_EABORTED ((int32_t)-303)  /* somebody called ringred_comm_abort */
 #define RINGRED_EWIRE ((int32_t)-304)     /* bytes came that no ringred peer would send */
 #define RINGRED_EINTERRUPTED ((int32_t)-305) /* the caller's function `interrupt` ended a set-up call */
+#define RINGRED_EPARTITION ((int32_t)-306) /* too few ranks are left to go on: the others may live, and do so */
 
 /* -4xx: the ranks disagree; the communicator is broken. */
 #define RINGRED_EMISMATCH ((int32_t)-401) /* ranks asked for different collectives */

@@ -35,6 +35,8 @@ const char *ringred_status_text(int32_t status)
         return "a peer sent bytes that no ringred peer would send; the communicator is broken";
     case RINGRED_EINTERRUPTED:
         return "the caller's function interrupted a call that sets up or tears down";
+    case RINGRED_EPARTITION:
+        return "too few ranks are left to go on; the others may have gone on without this one";
     case RINGRED_EMISMATCH:
         return "ranks asked for different collectives; the communicator is broken";
     case RINGRED_ECONFIG:

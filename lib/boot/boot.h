@@ -83,4 +83,48 @@ void rr_boot_tell(struct rr_boot *boot, const ringred_error *why);
 /* Closes what boot still holds. NULL is fine. */
 void rr_boot_close(struct rr_boot *boot);
 
+/* ---- those that are left of a communicator (reunion.c) ---- */
+struct rr_reunion;
+struct rr_meeting;
+
+/* What is needed for a reunion of boot's ranks later: its listeners, who everybody is, the key. Of more than one
+ * rank. `before`: of the communicator that this one is made from, whose listeners are kept, too; NULL: none. It is let
+ * go of, or handed over. */
+int rr_boot_keep(struct rr_boot *boot, struct rr_reunion *before, struct rr_reunion **reunion, ringred_error *why);
+void rr_reunion_hold(struct rr_reunion *reunion); /* for another drop; NULL is fine */
+void rr_reunion_drop(struct rr_reunion *reunion); /* NULL is fine */
+
+/* What a unique id says, for rank `rank` of `size`. */
+int rr_launch_by_id(const ringred_unique_id *id, int rank, int size, struct rr_launch *launch, ringred_error *why);
+
+/* What may be known of a rank that has not come. */
+#define RR_FATE_DEAD 1   /* proved: its process has ended, or nobody listens where it did */
+#define RR_FATE_SILENT 2 /* its machine answers nothing */
+
+struct rr_reunion_call {
+    const struct rr_log *log;
+    const struct rr_settings *settings;
+    const struct rr_interrupt *interrupt;
+    uint8_t (*fate)(void *context, int rank); /* what the kernel says now; asked for now and then */
+    void *context;
+    int64_t patience_ns;        /* until when those are waited for that may still come */
+    int64_t deadline_ns;
+};
+
+/* Those that make a communicator. */
+struct rr_agreed {
+    struct rr_launch launch;    /* for rr_boot_open; its interrupt is still to be set */
+    int *member;                /* [launch.size] ranks of before, in order; room for all, the caller's */
+};
+
+/* call is borrowed until the end. */
+int rr_reunion_begin(struct rr_reunion *reunion, const struct rr_reunion_call *call, struct rr_meeting **meeting,
+                     ringred_error *why);
+/* Again after each set-up that failed because somebody was lost; `doubt`: in its last step, so that it may have
+ * succeeded for others. AGREED_BEFORE: then it has, and this rank has to believe in what it has made, too. */
+#define RR_AGREED_BEFORE 1
+int rr_reunion_agree(struct rr_meeting *meeting, bool doubt, struct rr_agreed *agreed, ringred_error *why);
+bool rr_reunion_lost(struct rr_meeting *meeting); /* has one of those that were named gone since? */
+void rr_reunion_end(struct rr_meeting *meeting, bool done); /* done: it has a communicator. NULL is fine */
+
 #endif

@@ -194,12 +194,19 @@ void rr_gate_turn(struct rr_gate *g, const struct rr_polls *p, const struct rr_l
             let_in(g, g->listener[i], log, admit, context);
 }
 
+void rr_gate_shut(struct rr_gate *g)
+{
+    for (int i = 0; g && i < RR_BOOT_STRANGERS; i++)
+        rr_hand_drop(&g->guest[i].hand);
+    if (g)
+        g->open = false;
+}
+
 void rr_gate_free(struct rr_gate *g)
 {
     if (!g)
         return;
-    for (int i = 0; i < RR_BOOT_STRANGERS; i++)
-        rr_hand_drop(&g->guest[i].hand);
+    rr_gate_shut(g);
     for (int i = 0; i < g->listeners && !g->borrowed; i++)
         close(g->listener[i]);
     rr_free(g);

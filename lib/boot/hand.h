@@ -20,7 +20,7 @@
 #define RR_HAND_NS       ((int64_t)5000000000) /* most that one handshake may take */
 #define RR_HAND_STALL_NS ((int64_t)2000000000) /* and after its first byte */
 
-enum rr_purpose { RR_PURPOSE_MEET = 1, RR_PURPOSE_DATA, RR_PURPOSE_LOCAL };
+enum rr_purpose { RR_PURPOSE_MEET = 1, RR_PURPOSE_DATA, RR_PURPOSE_LOCAL, RR_PURPOSE_REUNION };
 
 enum rr_hand_state {
     RR_HAND_FREE,

@@ -53,6 +53,7 @@ typedef void rr_admit(void *context, int fd, int rank, int stream);
 void rr_gate_polls(struct rr_gate *g, struct rr_polls *p);
 void rr_gate_turn(struct rr_gate *g, const struct rr_polls *p, const struct rr_log *log,
                   rr_admit *admit, void *context);
+void rr_gate_shut(struct rr_gate *g); /* the listeners stay; NULL is fine */
 void rr_gate_free(struct rr_gate *g); /* NULL is fine */
 
 /* ---- dial: reaches one rank by whichever of its addresses it proves to be at ---- */
@@ -108,6 +109,11 @@ enum rr_note_kind {
     RR_NOTE_DOWN,     /* from the root: everybody's */
     RR_NOTE_FAIL,     /* either way: it has failed, and why */
     RR_NOTE_BYE,      /* either way: done, nothing has failed */
+    /* between any two, in a reunion */
+    RR_NOTE_VIEW,     /* what I know of everybody */
+    RR_NOTE_GO,       /* who makes a communicator, and where */
+    RR_NOTE_LEFT,     /* I have one */
+    RR_NOTE_QUIT,     /* I have given up */
 };
 
 #define RR_NOTE_HEAD  16 /* kind 4, step 4, bytes 8 */

@@ -277,13 +277,12 @@ static void begin(struct rr_boot *b, const uint8_t *want, int streams, int *fd)
         fd[i] = -1;
 }
 
-static int finish(struct rr_boot *b, struct rr_gate **gate, int rc, ringred_error *why)
+static int finish(struct rr_boot *b, struct rr_gate *gate, int rc, ringred_error *why)
 {
     for (int i = 0; i < b->dials; i++)
         rr_dial_drop(&b->dial[i]);
     b->dials = 0;
-    rr_gate_free(*gate);
-    *gate = NULL;
+    rr_gate_shut(gate);
     for (int i = 0; rc < 0 && i < b->size * b->streams; i++) {
         if (b->fd[i] >= 0)
             close(b->fd[i]);
@@ -356,8 +355,8 @@ int rr_boot_wire(struct rr_boot *b, const uint8_t *want, int streams, int *fd, r
 {
     begin(b, want, streams, fd);
     if (b->failure.code || b->size == 1)
-        return finish(b, &b->data, b->failure.code, why);
-    return finish(b, &b->data, wire(b), why);
+        return finish(b, b->data, b->failure.code, why);
+    return finish(b, b->data, wire(b), why);
 }
 
 static int lowest_here(const struct rr_boot *b)
@@ -404,7 +403,9 @@ int rr_boot_local(struct rr_boot *b, int *fd, ringred_error *why)
     }
     if (rc == 0 && b->size > 1)
         rc = meet_locally(b, want);
-    rc = finish(b, &b->local, rc, why);
+    rc = finish(b, b->local, rc, why);
+    rr_gate_free(b->local);
+    b->local = NULL;
     rr_free(want);
     return rc;
 }

@@ -99,6 +99,8 @@ struct rr_family {
     void *choose_context;
     int16_t *host;              /* [ranks] who sits with whom, whether or not they share memory */
     ringred_comm *first;        /* of all ranks; it frees itself with the family */
+    struct rr_reunion *reunion; /* where those that are left of it meet; NULL: of one rank */
+    _Atomic uint32_t shrinking; /* somebody is inside rr_comm_shrink */
     int handles;                /* communicators that have not been destroyed; guarded by pool */
 
     /* progress: one thread owns it, the others sleep on changed */
@@ -205,6 +207,10 @@ struct rr_errand {
 };
 
 int rr_comm_open(const ringred_config *config, ringred_comm **comm, ringred_error *why);
+/* As `old` was configured. A failure with *last set happened in the last step, which may have succeeded for others:
+ * then *comm is what was made, not ready. */
+int rr_comm_open_like(const struct rr_family *old, const struct rr_launch *launch, int64_t deadline_ns,
+                      ringred_comm **comm, bool *last, ringred_error *why);
 int rr_comm_close(ringred_comm *comm);
 int rr_family_free(struct rr_family *family); /* works on half-made ones */
 
@@ -219,6 +225,11 @@ int rr_comm_split(ringred_comm *parent, const struct rr_split *mine, ringred_com
 int rr_comm_exchange(ringred_comm *comm, const void *mine, void *all, size_t bytes); /* an allgather that sets up */
 void rr_parts_free(struct rr_family *family); /* of those that are over, and of all that are not */
 void rr_comm_drop(ringred_comm *comm); /* says goodbye and frees; the first only says goodbye */
+
+/* ---- communicators of those that are left, or of more (shrink.c) ---- */
+int rr_comm_shrink(ringred_comm *comm, int64_t timeout_ns, ringred_comm **smaller, int32_t *ranks, ringred_error *why);
+int rr_comm_grow(ringred_comm *comm, const ringred_unique_id *id, int size, int64_t timeout_ns, ringred_comm **larger,
+                 ringred_error *why);
 
 /* One call of a collective as the API hands it down; arguments are checked. */
 struct rr_call {

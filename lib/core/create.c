@@ -447,63 +447,91 @@ static int join(ringred_comm *c, struct rr_boot *boot, int64_t deadline, ringred
         rc = make_ready(c, why);
     if (rc == 0 && *rr_setting_text(&c->family->settings, RR_SET_TEAM))
         rc = rr_team_meet(c, boot, deadline, why);
-    if (rc == 0) /* a rank that cannot go on says so before anybody believes in the communicator */
-        rc = rr_boot_allgather(boot, &mine, sizeof mine, card, why);
+    if (rc == 0 && c->ranks > 1)
+        rc = rr_boot_keep(boot, c->family->reunion, &c->family->reunion, why);
     rr_free(card);
     return rc;
 }
 
 /* ---- the communicator ---- */
 
+static int read_settings(struct rr_family *f, ringred_error *why)
+{
+    RR_TRY(rr_wires_read(rr_setting_text(&f->settings, RR_SET_TRANSPORT), &f->wires, why));
+    RR_TRY(rr_choose_check(&f->settings, why));
+    RR_TRY(rr_tuning_load(rr_setting_text(&f->settings, RR_SET_TUNING), &f->tuning, why));
+    return rr_mover_check(&f->settings, why);
+}
+
 static int configure(struct rr_family *f, const ringred_config *config, struct rr_launch *launch,
                      ringred_error *why)
 {
     RR_TRY(rr_settings_load(&f->settings, config->settings, why));
-    RR_TRY(rr_wires_read(rr_setting_text(&f->settings, RR_SET_TRANSPORT), &f->wires, why));
-    RR_TRY(rr_choose_check(&f->settings, why));
-    RR_TRY(rr_tuning_load(rr_setting_text(&f->settings, RR_SET_TUNING), &f->tuning, why));
+    RR_TRY(read_settings(f, why));
     f->choose = config->choose;
     f->choose_context = config->choose_context;
     f->interrupt = (struct rr_interrupt){ config->interrupt, config->interrupt_context };
-    RR_TRY(rr_mover_check(&f->settings, why));
     f->log = (struct rr_log){ (int)rr_setting(&f->settings, RR_SET_LOG), config->log,
                               config->log_context, -1 };
     if (config->log && f->log.level == RINGRED_LOG_NONE)
         f->log.level = RINGRED_LOG_INFO;
-    RR_TRY(rr_launch_find(config, &f->settings, launch, why));
-    f->rank = f->log.rank = launch->rank;
-    f->ranks = launch->size;
+    return rr_launch_find(config, &f->settings, launch, why);
+}
+
+/* As its ranks were configured that make another one. */
+static int configure_like(struct rr_family *f, const struct rr_family *old, ringred_error *why)
+{
+    f->settings = old->settings;
+    RR_TRY(read_settings(f, why));
+    f->choose = old->choose;
+    f->choose_context = old->choose_context;
+    f->interrupt = old->interrupt;
+    f->log = old->log;
+    rr_reunion_hold(f->reunion = old->reunion);
+    return 0;
+}
+
+/* What every rank has to be able to do; then what makes it a communicator. A rank that cannot go on says so before
+ * anybody believes in it. */
+static int meet_and_join(ringred_comm *c, const struct rr_launch *launch, int64_t deadline, bool *last,
+                         ringred_error *why)
+{
+    struct rr_family *f = c->family;
+    struct rr_boot *boot = NULL;
+
+    c->rank = f->rank = f->log.rank = launch->rank;
+    c->ranks = f->ranks = launch->size;
     if (f->ranks > RR_REDUCE_SOURCES)
         return rr_fail(why, RINGRED_EUNSUPPORTED, -1, 0,
                        "this release makes communicators of up to %d ranks, not of %d",
                        RR_REDUCE_SOURCES, f->ranks);
-    return 0;
+    (void)rr_family_set(f, RR_COMM_WIRING);
+    int rc = rr_boot_open(launch, &f->settings, &f->log, deadline, &boot, why);
+    if (rc == 0)
+        rc = join(c, boot, deadline, why);
+    *last = rc == 0;
+    if (rc == 0)
+        rc = rr_boot_allgather(boot, NULL, 0, NULL, why);
+    else if (boot)
+        rr_boot_tell(boot, why);
+    rr_boot_close(boot);
+    return rc;
 }
 
 static int open_all(ringred_comm *c, const ringred_config *config, ringred_error *why)
 {
     struct rr_family *f = c->family;
     struct rr_launch launch;
-    struct rr_boot *boot = NULL;
     int64_t began = rr_now_ns();
+    bool last;
 
     RR_TRY(configure(f, config, &launch, why));
-    c->rank = f->rank;
-    c->ranks = f->ranks;
     int64_t timeout = config->timeout_ns ? config->timeout_ns
                                          : rr_setting(&f->settings, RR_SET_INIT_TIMEOUT);
     int64_t deadline = rr_deadline(timeout);
     if (deadline != INT64_MAX) /* finding rank 0 may have taken a part of it */
         deadline -= rr_now_ns() - began;
-    (void)rr_family_set(f, RR_COMM_WIRING);
-    int rc = rr_boot_open(&launch, &f->settings, &f->log, deadline, &boot, why);
-    if (rc == 0) {
-        rc = join(c, boot, deadline, why);
-        if (rc < 0)
-            rr_boot_tell(boot, why);
-    }
-    rr_boot_close(boot);
-    return rc;
+    return meet_and_join(c, &launch, deadline, &last, why);
 }
 
 static void free_kept(struct ringred_request *q)
@@ -567,6 +595,7 @@ int rr_family_free(struct rr_family *f)
         rr_free(chunk);
     }
     rr_tuning_free(f->tuning);
+    rr_reunion_drop(f->reunion);
     rr_free(f->host);
     rr_fd_close(f->epoll);
     rr_fd_close(f->wake);
@@ -619,6 +648,26 @@ int rr_comm_open(const ringred_config *config, ringred_comm **comm, ringred_erro
     (void)rr_family_set(f, RR_COMM_READY);
     *comm = f->first;
     return 0;
+}
+
+int rr_comm_open_like(const struct rr_family *old, const struct rr_launch *launch, int64_t deadline_ns,
+                      ringred_comm **comm, bool *last, ringred_error *why)
+{
+    struct rr_family *f = family_new();
+
+    *last = false;
+    if (!f)
+        return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory for a communicator");
+    int rc = configure_like(f, old, why);
+    if (rc == 0)
+        rc = meet_and_join(f->first, launch, deadline_ns, last, why);
+    if (rc == 0)
+        (void)rr_family_set(f, RR_COMM_READY);
+    if (rc == 0 || *last)
+        *comm = f->first;
+    else
+        (void)rr_family_free(f); /* what failed is in *why */
+    return rc;
 }
 
 /* What is in flight on a communicator that others outlive must end first: half of it may be on the links. */

@@ -147,6 +147,12 @@ static int faulty_explain(struct rr_transport *t, int peer, ringred_error *why)
     return links->ops->explain(links, peer, why);
 }
 
+static bool faulty_silent(struct rr_transport *t, int peer)
+{
+    struct rr_transport *links = ((struct faulty *)t)->links;
+    return links->ops->silent(links, peer);
+}
+
 static void faulty_describe(const struct rr_transport *t, struct rr_text *text)
 {
     const struct rr_transport *links = ((const struct faulty *)t)->links;
@@ -245,6 +251,7 @@ int rr_faulty_wrap(int ranks, int me, const struct rr_settings *settings,
                                             .probe = faulty_probe,
                                             .close = faulty_close,
                                             .explain = faulty_explain,
+                                            .silent = faulty_silent,
                                             .describe = faulty_describe };
         *links = &f->base;
     }

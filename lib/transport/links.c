@@ -247,6 +247,17 @@ static int links_close(struct rr_transport *base, uint64_t last, int64_t deadlin
     return rc;
 }
 
+static bool links_silent(struct rr_transport *base, int peer)
+{
+    const struct rr_links *t = rr_links_of(base);
+    const struct rr_link *l = &t->link[peer];
+
+    if (!l->streams || t->peer_timeout_ns < 0)
+        return false;
+    return l->state == LINK_DEAD ? l->system == ETIMEDOUT
+                                 : t->by->silence && t->by->silence(t->self, peer) > t->peer_timeout_ns;
+}
+
 static void links_describe(const struct rr_transport *base, struct rr_text *text)
 {
     const struct rr_links *t = (const struct rr_links *)base;
@@ -284,6 +295,7 @@ static const struct rr_transport_ops links_ops = {
     .close = links_close,
     .explain = links_explain,
     .describe = links_describe,
+    .silent = links_silent,
 };
 
 static int open_link(struct rr_links *t, int peer, int streams)

@@ -106,6 +106,8 @@ struct rr_transport_ops {
     /* One sentence of how a gone peer went; NULL if it is not known. */
     int (*explain)(struct rr_transport *t, int peer, ringred_error *why);
     void (*describe)(const struct rr_transport *t, struct rr_text *text);
+    /* Has the peer's machine answered nothing for peer_timeout? */
+    bool (*silent)(struct rr_transport *t, int peer);
 };
 
 struct rr_transport {

@@ -124,7 +124,7 @@ static void test_numbers_are_what_programs_have_compiled_in(void **state)
         { RINGRED_EMISMATCH, -401 }, { RINGRED_ECONFIG, -402 },    { RINGRED_EVERSION, -501 },
         { RINGRED_EAUTH, -502 },     { RINGRED_EINTERNAL, -901 },  { RINGRED_LOG_NONE, 0 },
         { RINGRED_LOG_ERROR, 1 },    { RINGRED_LOG_WARN, 2 },      { RINGRED_LOG_INFO, 3 },
-        { RINGRED_LOG_TRACE, 4 },     { RINGRED_EINTERRUPTED, -305 }, { RINGRED_ALLREDUCE, 513 },
+        { RINGRED_LOG_TRACE, 4 },     { RINGRED_EINTERRUPTED, -305 }, { RINGRED_EPARTITION, -306 }, { RINGRED_ALLREDUCE, 513 },
         { RINGRED_ALLTOALLV, 526 },
     };
 

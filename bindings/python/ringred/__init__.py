@@ -11,8 +11,8 @@ used where it lies; the rest goes through a copy and comes out right.
 from ._communicator import ANY_SOURCE, Communicator
 from ._errors import (
     AbortedError, ArgumentTypeError, AuthenticationError, BusyError, ConfigError, Error, ForkedError,
-    InternalError, InterruptedError, InvalidArgumentError, LimitError, MismatchError, OutOfMemoryError, PeerLostError,
-    SettingError, SystemCallError, TimeoutError, UnsupportedError, VersionError, WireError,
+    InternalError, InterruptedError, InvalidArgumentError, LimitError, MismatchError, OutOfMemoryError, PartitionError,
+    PeerLostError, SettingError, SystemCallError, TimeoutError, UnsupportedError, VersionError, WireError,
 )
 from ._init import describe, init, unique_id
 from ._library import lib as _lib
@@ -25,7 +25,7 @@ __version__ = _lib.version().decode()
 __all__ = [
     "ANY_SOURCE", "AbortedError", "ArgumentTypeError", "AuthenticationError", "BusyError", "Communicator",
     "ConfigError", "Error", "ForkedError", "Group", "InternalError", "InterruptedError", "InvalidArgumentError",
-    "LimitError", "Message", "MismatchError", "Operator", "OutOfMemoryError", "PeerLostError", "SettingError",
-    "SystemCallError", "TimeoutError", "UnsupportedError", "VersionError", "WireError", "Work", "describe", "init",
+    "LimitError", "Message", "MismatchError", "Operator", "OutOfMemoryError", "PartitionError", "PeerLostError",
+    "SettingError", "SystemCallError", "TimeoutError", "UnsupportedError", "VersionError", "WireError", "Work", "describe", "init",
     "unique_id",
 ]

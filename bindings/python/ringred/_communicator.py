@@ -6,17 +6,26 @@ import weakref
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from . import _buffers, _memory, _objects, _types
-from ._errors import InvalidArgumentError, from_status
+from ._errors import EINTERRUPTED, InvalidArgumentError, from_status, new_c_error
 from ._interrupts import Interrupt
-from ._library import lib
+from ._library import CUniqueId, lib
 from ._operators import Operator, make_operator, operators
 from ._starts import Group, Message, Op, Starts
-from ._work import FIRST_SLICE_NS, Request, State, Work, new_request
+from ._work import FIRST_SLICE_NS, LONGEST_S, Request, State, Work, new_request
 
 ANY_SOURCE = -1
 _NO_COLOR = -1
 
 _quick, _start_allreduce, _byref = _buffers.quick, lib.allreduce_start, ctypes.byref
+
+
+def _time(timeout: Optional[float]) -> int:
+    """Seconds as nanoseconds; 0, as the setting says, for None. None of these is too short to be a limit."""
+    if timeout is None:
+        return 0
+    if not timeout >= 0:
+        raise InvalidArgumentError("timeout is %r; give seconds from 0 up, or None" % (timeout,))
+    return max(1, int(min(timeout, LONGEST_S) * 1e9))
 
 
 class Communicator(Starts):
@@ -40,6 +49,7 @@ class Communicator(Starts):
         self._finalizer = weakref.finalize(self, self._state.at_exit)
         self._group: Optional[Group] = None
         self._pollers: Dict[Any, Any] = {}    # by event loop
+        self.previous_ranks: Optional[List[int]] = None  # of one that shrink() made: what its ranks were called
         self._rank: int = lib.comm_rank(handle)
         self._size: int = lib.comm_size(handle)
 
@@ -322,6 +332,32 @@ class Communicator(Starts):
         array = (ctypes.c_int32 * max(len(listed), 1))(*listed)
         return self._part(lambda handle, part: lib.comm_group(handle, array, len(listed), part))
 
+    def shrink(self, timeout: Optional[float] = None) -> "Communicator":
+        """A communicator of those that are left of this one, which is broken by it if it is not broken yet.
+
+        Each rank that lives calls it; all that succeed have the same members, in the order of their ranks, which were
+        called previous_ranks[r] here. Those that may still come are waited for half of the time (seconds; None: the
+        setting init_timeout). PartitionError: too few have come, or the others have gone on without this rank. This
+        communicator is still to be destroyed.
+        """
+        ranks = (ctypes.c_int32 * self._size)()
+        nanoseconds = _time(timeout)
+        smaller = self._remade(lambda handle, made, error: lib.comm_shrink(handle, nanoseconds, made, ranks, error))
+        smaller.previous_ranks = list(ranks[:smaller.size])
+        return smaller
+
+    def grow(self, id: Optional[bytes], size: int, timeout: Optional[float] = None) -> "Communicator":
+        """A communicator of size ranks: these, with their numbers, and newcomers, which make theirs with init(id=id,
+        size=size) and a rank from this size up. Collective; id, of unique_id() on rank 0, counts there alone. This
+        communicator stays as it is, also if the newcomers do not come in time."""
+        given = None
+        if self._rank == 0:
+            if id is None or len(id) != ctypes.sizeof(CUniqueId):
+                raise InvalidArgumentError("rank 0 gives the id: %d bytes that unique_id() made" % ctypes.sizeof(CUniqueId))
+            given = _byref(CUniqueId.from_buffer_copy(id))
+        number, nanoseconds = _types.integer("size", size), _time(timeout)
+        return self._remade(lambda handle, made, error: lib.comm_grow(handle, given, number, nanoseconds, made, error))
+
     # ---- memory ----
 
     def alloc(self, nbytes: int) -> memoryview:
@@ -389,6 +425,17 @@ class Communicator(Starts):
         if not pointer.value:
             return None
         return Communicator(pointer.value, state.interrupt, state.callbacks, self._timeout)
+
+    def _remade(self, make: Callable[[int, Any, Any], int]) -> "Communicator":
+        self._ungrouped()
+        state, pointer, error = self._state, ctypes.c_void_p(), new_c_error()
+        with state.lock:
+            status = make(state.live(), _byref(pointer), _byref(error))
+        if status == EINTERRUPTED:
+            state.interrupt.raise_what_came()
+        if status < 0:
+            raise from_status(status, error)
+        return Communicator(pointer.value or 0, state.interrupt, state.callbacks, self._timeout)
 
 
 def read_json(write: Callable[[Any, int], int], failure: Callable[[int], BaseException] = from_status) -> Any:

@@ -115,6 +115,12 @@ class InterruptedError(Error, builtins.InterruptedError):
     code = EINTERRUPTED
 
 
+class PartitionError(Error):
+    """Too few ranks are left to go on: the others may live, and do so. .rank is one of them."""
+
+    code = -306
+
+
 class MismatchError(Error):
     """The ranks asked for different collectives. The communicator is broken."""
 
@@ -150,7 +156,7 @@ _classes: Dict[int, Type[Error]] = {
     for c in (
         InvalidArgumentError, SettingError, UnsupportedError, BusyError, ForkedError, OutOfMemoryError,
         LimitError, SystemCallError, PeerLostError, TimeoutError, AbortedError, WireError,
-        InterruptedError, MismatchError, ConfigError, VersionError, AuthenticationError, InternalError,
+        InterruptedError, PartitionError, MismatchError, ConfigError, VersionError, AuthenticationError, InternalError,
     )
 }
 

@@ -138,6 +138,8 @@ _functions: Dict[str, Any] = {
     "comm_create": (_status, [ctypes.POINTER(CConfig), _out, _error]),
     "comm_split": (_status, [_pointer, _status, _status, _out]),
     "comm_group": (_status, [_pointer, _pointer, _status, _out]),
+    "comm_shrink": (_status, [_pointer, _size, _out, ctypes.POINTER(_status), _error]),
+    "comm_grow": (_status, [_pointer, ctypes.POINTER(CUniqueId), _status, _size, _out, _error]),
     "comm_destroy": (_status, [_pointer]),
     "comm_abort": (_status, [_pointer]),
     "comm_rank": (_status, [_pointer]),

@@ -1,0 +1,688 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The reunion: how the ranks that are left of a communicator find each other again, and agree who they are.
+ *
+ * Every rank keeps the listeners that its peers dialled, for as long as it has a communicator that came from there; so
+ * a connection that is refused there tells that the process is gone, and one that is not answered that it is busy.
+ * In a reunion each rank dials all others, says what it knows of everybody (its view) on the connections that it
+ * dialled, and reads what they say on those that it accepted. The lowest that is there decides, once everybody is
+ * there or known not to come: it opens a rendezvous and names its members (go). They make a communicator of it; if one
+ * of them is lost meanwhile, the rest come back here for another round.
+ *
+ * The last step of a rendezvous may reach some and not others. Therefore whoever has succeeded says so here before it
+ * goes (left), and whoever has come so far that others may have succeeded asks here before it gives up: if one of them
+ * has, it has, too. */
+#include "boot/inside.h"
+#include "boot/launch.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define LOOK_NS ((int64_t)50000000)      /* between two looks at what the kernel says of the others */
+#define PART_NS ((int64_t)1000000000)    /* most that saying goodbye may take */
+#define GRACE_NS ((int64_t)2000000000)   /* for the word of whoever decides, after the time is over */
+#define KEPT_MOST 8                      /* reunions of earlier communicators whose listeners are kept */
+
+struct rr_reunion {
+    int holders;                /* communicators that came from here; guarded by holding */
+    struct rr_reunion *before;  /* of the communicator that this one was made from; NULL: none */
+    int rank, size;
+    bool has_key;
+    unsigned char key[RR_KEY_BYTES], job[RR_JOB_BYTES];
+    struct rr_entry *entry;     /* [size] */
+    int listener[RR_ADDRESSES], listeners;
+};
+
+/* One of the others, in a meeting. */
+struct mate {
+    struct rr_dial dial;
+    struct rr_line out, in;     /* what I dialled, and say things on; what I accepted, and hear things on */
+    uint8_t fate;               /* RR_FATE_, from whoever knows */
+    bool quit, left;            /* it has said so */
+    bool lost;                  /* it has hung up without a word */
+    enum rr_note_kind due;      /* what is to be said to it next; a view may be left out. 0: nothing */
+    unsigned char *said, *heard; /* [GO_BYTES] */
+};
+
+struct rr_meeting {
+    struct rr_reunion *u;
+    const struct rr_reunion_call *call;
+    struct rr_net net;
+    struct rr_gate gate;
+    struct rr_polls polls;
+    struct mate *mate;          /* [size] */
+    unsigned char *room;        /* what is said to them, and heard */
+    int extra;
+    int64_t started_ns, looked_ns, asked_ns;
+    uint32_t round, mine;       /* the latest that anybody has spoken of, and that named me */
+    uint8_t *go;                /* what was named in the latest round that I am in: [size] who, then the id */
+    bool named;                 /* it has been, and nothing has been made of it yet */
+    unsigned char job[RR_JOB_BYTES]; /* of its rendezvous */
+    bool was_left;              /* others have succeeded in that */
+    ringred_error failure;      /* code 0: none */
+};
+
+/* ---- keeping ---- */
+
+/* Communicators may be made and destroyed by several threads. */
+static pthread_mutex_t holding = PTHREAD_MUTEX_INITIALIZER;
+
+void rr_reunion_hold(struct rr_reunion *u)
+{
+    pthread_mutex_lock(&holding);
+    if (u)
+        u->holders++;
+    pthread_mutex_unlock(&holding);
+}
+
+static bool let_go(struct rr_reunion *u)
+{
+    pthread_mutex_lock(&holding);
+    bool last = --u->holders == 0;
+    pthread_mutex_unlock(&holding);
+    return last;
+}
+
+void rr_reunion_drop(struct rr_reunion *u)
+{
+    while (u && let_go(u)) {
+        struct rr_reunion *before = u->before;
+        for (int i = 0; i < u->listeners; i++)
+            rr_fd_close(u->listener[i]);
+        sodium_memzero(u->key, sizeof u->key);
+        rr_free(u->entry);
+        rr_free(u);
+        u = before;
+    }
+}
+
+/* The address by which a rank was reached is the one that answers for it. */
+static void keep_known(struct rr_entry *e)
+{
+    char text[RR_ADDRESS_TEXT];
+
+    for (int i = 0; i < e->addresses; i++)
+        if (strcmp(rr_address_text(&e->address[i], text), e->member.address) == 0) {
+            e->address[0] = e->address[i];
+            e->addresses = 1;
+            return;
+        }
+}
+
+static int depth(const struct rr_reunion *u)
+{
+    int n = 0;
+
+    for (; u; u = u->before)
+        n++;
+    return n;
+}
+
+int rr_boot_keep(struct rr_boot *b, struct rr_reunion *before, struct rr_reunion **reunion, ringred_error *why)
+{
+    struct rr_reunion *u = rr_alloc(1, sizeof *u);
+
+    if (!u)
+        return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory to make a communicator of %d ranks", b->size);
+    *u = (struct rr_reunion){ .holders = 1, .rank = b->rank, .size = b->size, .has_key = b->launch.has_key };
+    memcpy(u->key, b->launch.key, sizeof u->key);
+    memcpy(u->job, b->session, sizeof u->job);
+    u->entry = rr_alloc((size_t)b->size, sizeof *u->entry);
+    if (!u->entry) {
+        rr_reunion_drop(u);
+        return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory to make a communicator of %d ranks", b->size);
+    }
+    memcpy(u->entry, b->entry, (size_t)b->size * sizeof *u->entry);
+    for (int r = 0; r < b->size; r++)
+        keep_known(&u->entry[r]);
+    for (int i = 0; b->data && i < b->data->listeners; i++)
+        u->listener[u->listeners++] = rr_fd_own(b->data->listener[i]);
+    if (b->data)
+        b->data->listeners = 0;
+    if (depth(before) < KEPT_MOST)
+        u->before = before;
+    else
+        rr_reunion_drop(before);
+    *reunion = u;
+    return 0;
+}
+
+/* ---- who is there ---- */
+
+static size_t go_bytes(const struct rr_reunion *u)
+{
+    return (size_t)u->size + sizeof(ringred_unique_id);
+}
+
+static bool is_here(const struct rr_meeting *m, int r)
+{
+    const struct mate *p = &m->mate[r];
+
+    return r == m->u->rank || (p->in.fd >= 0 && p->out.fd >= 0 && !p->quit && !p->left && !(p->fate & RR_FATE_DEAD));
+}
+
+static int lowest_here(const struct rr_meeting *m)
+{
+    int r = 0;
+
+    while (!is_here(m, r))
+        r++;
+    return r;
+}
+
+/* Is there nobody left to wait for? */
+static bool is_complete(const struct rr_meeting *m)
+{
+    for (int r = 0; r < m->u->size; r++)
+        if (!is_here(m, r) && !m->mate[r].fate && !m->mate[r].quit)
+            return false;
+    return true;
+}
+
+static void say_to_all(struct rr_meeting *m, enum rr_note_kind kind)
+{
+    for (int r = 0; r < m->u->size; r++)
+        if (kind != RR_NOTE_VIEW || !m->mate[r].due)
+            m->mate[r].due = kind;
+}
+
+static void learn(struct rr_meeting *m, int r, uint8_t fate)
+{
+    struct mate *p = &m->mate[r];
+
+    if (r == m->u->rank || (p->fate | fate) == p->fate)
+        return;
+    p->fate |= fate;
+    say_to_all(m, RR_NOTE_VIEW);
+    rr_log(m->call->log, RINGRED_LOG_INFO, "reunion: rank %d is %s", r,
+           fate & RR_FATE_DEAD ? "dead" : "silent");
+}
+
+/* Nobody listens at any of its addresses any more. */
+static bool is_refused(const struct rr_dial *d)
+{
+    for (int i = 0; i < d->count; i++)
+        if (d->at[i].verdict != RR_VERDICT_LOST || d->at[i].system != ECONNREFUSED)
+            return false;
+    return d->count > 0;
+}
+
+/* ---- connections ---- */
+
+static void redial(struct rr_meeting *m, int r)
+{
+    struct mate *p = &m->mate[r];
+
+    rr_line_close(&p->out);
+    if (p->dial.state == RR_DIAL_TRYING)
+        return;
+    for (int i = 0; i < p->dial.count; i++)
+        p->dial.at[i].verdict = RR_VERDICT_NONE;
+    rr_dial_again(&p->dial);
+}
+
+/* Its end of what I hear from it has gone: if it has not said goodbye, it may be dead, or try again. */
+static void lose(struct rr_meeting *m, int r)
+{
+    struct mate *p = &m->mate[r];
+
+    rr_line_close(&p->in);
+    p->lost = !p->quit && !p->left;
+    if (p->lost)
+        redial(m, r);
+}
+
+static void admit(void *meeting, int fd, int rank, int stream)
+{
+    struct rr_meeting *m = meeting;
+
+    (void)stream; /* there is one */
+    if (rank < 0 || rank >= m->u->size || rank == m->u->rank) {
+        close(fd);
+        return;
+    }
+    struct mate *p = &m->mate[rank];
+    rr_net_keep(&m->net, fd);
+    rr_line_close(&p->in);
+    rr_line_init(&p->in, fd, rank);
+    p->quit = p->lost = false; /* it is back, for another try */
+}
+
+static void dialled(struct rr_meeting *m, int r)
+{
+    struct mate *p = &m->mate[r];
+
+    if (p->dial.state == RR_DIAL_FATAL) { /* no descriptor; somebody may give one back */
+        rr_dial_again(&p->dial);
+        return;
+    }
+    int fd = rr_dial_take(&p->dial);
+    rr_net_keep(&m->net, fd);
+    rr_line_init(&p->out, fd, r);
+    p->due = RR_NOTE_VIEW;
+}
+
+static void aim(struct rr_meeting *m, int r)
+{
+    const struct rr_reunion *u = m->u;
+    const struct rr_badge badge = { u->key, u->job, u->rank, RR_PURPOSE_REUNION, 0 };
+    const struct rr_entry *e = &u->entry[r];
+    struct rr_address to[RR_ADDRESSES];
+    int n = 0;
+
+    rr_dial_init(&m->mate[r].dial, &badge, r);
+    m->mate[r].dial.net = &m->net;
+    m->mate[r].dial.extra = &m->extra;
+    for (int i = 0; i < e->addresses; i++)
+        if (e->address[i].family != RR_FAMILY_NONE && (!e->address[i].loopback || e->net == u->entry[u->rank].net))
+            to[n++] = e->address[i];
+    rr_dial_aim(&m->mate[r].dial, to, n);
+}
+
+/* ---- what is said ---- */
+
+static void write_view(const struct rr_meeting *m, unsigned char *to)
+{
+    for (int r = 0; r < m->u->size; r++)
+        to[r] = m->mate[r].fate;
+}
+
+static void say(struct rr_meeting *m, struct mate *p)
+{
+    enum rr_note_kind kind = p->due;
+    size_t bytes = (size_t)m->u->size;
+
+    if (kind == RR_NOTE_VIEW) {
+        write_view(m, p->said);
+    } else if (kind == RR_NOTE_GO) {
+        bytes = go_bytes(m->u);
+        memcpy(p->said, m->go, bytes);
+    } else if (kind == RR_NOTE_LEFT) {
+        bytes = RR_JOB_BYTES;
+        memcpy(p->said, m->job, bytes);
+    } else if (kind == RR_NOTE_FAIL) {
+        bytes = RR_FAIL_BYTES;
+        rr_fail_write(&m->failure, p->said);
+    } else {
+        bytes = 0;
+    }
+    rr_line_send(&p->out, kind, m->round, p->said, bytes);
+    p->due = 0;
+}
+
+static void speak(struct rr_meeting *m, int r)
+{
+    struct mate *p = &m->mate[r];
+
+    while (p->out.fd >= 0 && (p->out.sending || p->due)) {
+        if (!p->out.sending)
+            say(m, p);
+        int rc = rr_line_write(&p->out);
+        if (rc < 0)
+            redial(m, r);
+        if (rc)
+            return;
+    }
+}
+
+/* ---- what is heard ---- */
+
+static bool is_sound(const struct rr_meeting *m, const struct rr_note *note)
+{
+    switch (note->kind) {
+    case RR_NOTE_VIEW:
+        return note->bytes == (uint64_t)m->u->size;
+    case RR_NOTE_GO:
+        return note->bytes == go_bytes(m->u);
+    case RR_NOTE_LEFT:
+        return note->bytes == RR_JOB_BYTES;
+    case RR_NOTE_FAIL:
+        return note->bytes == RR_FAIL_BYTES;
+    default:
+        return note->kind == RR_NOTE_QUIT && note->bytes == 0;
+    }
+}
+
+static void hear_go(struct rr_meeting *m, struct mate *p)
+{
+    if (p->in.in.step <= m->mine || !p->heard[m->u->rank])
+        return; /* an earlier one, or not for me */
+    m->mine = p->in.in.step;
+    memcpy(m->go, p->heard, go_bytes(m->u));
+    m->named = true;
+}
+
+/* Somebody has a new communicator: the one that I came for, too, or one without me. */
+static void hear_left(struct rr_meeting *m, int r)
+{
+    struct mate *p = &m->mate[r];
+
+    p->left = true;
+    if (memcmp(p->heard, m->job, RR_JOB_BYTES) == 0)
+        m->was_left = true;
+    else
+        rr_fail(&m->failure, RINGRED_EPARTITION, r, 0,
+                "rank %d came too late, or could not be reached: rank %d went on without it", m->u->rank, r);
+}
+
+static void hear(struct rr_meeting *m, int r)
+{
+    struct mate *p = &m->mate[r];
+
+    switch (p->in.in.kind) {
+    case RR_NOTE_VIEW:
+        for (int k = 0; k < m->u->size; k++)
+            learn(m, k, p->heard[k] & (RR_FATE_DEAD | RR_FATE_SILENT));
+        break;
+    case RR_NOTE_GO:
+        hear_go(m, p);
+        break;
+    case RR_NOTE_LEFT:
+        hear_left(m, r);
+        break;
+    case RR_NOTE_FAIL:
+        (void)rr_fail_read(p->in.fail, RR_FAIL_BYTES, &m->failure); /* the code is in it */
+        break;
+    default:
+        p->quit = true;
+    }
+    if (p->in.in.step > m->round)
+        m->round = p->in.in.step;
+}
+
+static void listen_to(struct rr_meeting *m, int r)
+{
+    struct mate *p = &m->mate[r];
+
+    while (p->in.fd >= 0) {
+        enum rr_line_news news = rr_line_read(&p->in);
+        if (news == RR_LINE_QUIET)
+            return;
+        if (news == RR_LINE_ENDED || !is_sound(m, &p->in.in)) {
+            lose(m, r);
+            return;
+        }
+        if (news == RR_LINE_HEADED) {
+            p->in.body = p->heard;
+            continue;
+        }
+        hear(m, r);
+        rr_line_next(&p->in);
+    }
+}
+
+/* ---- a turn ---- */
+
+/* What this rank knows of the others without asking them. */
+static void look(struct rr_meeting *m)
+{
+    int64_t now = rr_now_ns();
+
+    if (now < m->looked_ns + LOOK_NS)
+        return;
+    m->looked_ns = now;
+    for (int r = 0; r < m->u->size; r++)
+        learn(m, r, r == m->u->rank ? 0 : m->call->fate(m->call->context, r));
+}
+
+static void collect(struct rr_meeting *m)
+{
+    m->polls.used = 0;
+    rr_gate_polls(&m->gate, &m->polls);
+    for (int r = 0; r < m->u->size; r++) {
+        struct mate *p = &m->mate[r];
+        if (r == m->u->rank)
+            continue;
+        p->in.at = p->in.fd >= 0 ? rr_polls_add(&m->polls, p->in.fd, POLLIN) : -1;
+        p->out.at = p->out.fd >= 0 && p->out.sending ? rr_polls_add(&m->polls, p->out.fd, POLLOUT) : -1;
+        if (p->out.fd < 0 && !(p->fate & RR_FATE_DEAD))
+            rr_dial_polls(&p->dial, &m->polls);
+    }
+}
+
+static void turn(struct rr_meeting *m, int64_t until)
+{
+    look(m);
+    m->polls.wake_ns = until < m->looked_ns + LOOK_NS ? until : m->looked_ns + LOOK_NS;
+    collect(m);
+    (void)poll(m->polls.at, (nfds_t)m->polls.used, rr_deadline_ms(m->polls.wake_ns, 1000)); /* else we look again */
+    rr_gate_turn(&m->gate, &m->polls, m->call->log, admit, m);
+    for (int r = 0; r < m->u->size; r++) {
+        struct mate *p = &m->mate[r];
+        if (r == m->u->rank)
+            continue;
+        if (p->out.fd < 0 && p->dial.state == RR_DIAL_TRYING && !(p->fate & RR_FATE_DEAD)) {
+            rr_dial_turn(&p->dial, &m->polls);
+            if (p->dial.state != RR_DIAL_TRYING)
+                dialled(m, r);
+            else if (is_refused(&p->dial))
+                learn(m, r, RR_FATE_DEAD);
+        }
+        listen_to(m, r);
+        speak(m, r);
+    }
+}
+
+/* ---- deciding ---- */
+
+/* "1, 3-5": those that are (not) in the round. */
+static void list(const struct rr_meeting *m, bool in, struct rr_text *t)
+{
+    for (int r = 0; r < m->u->size; r++) {
+        int first = r;
+        while (r < m->u->size && (m->go[r] != 0) == in)
+            r++;
+        if (r > first)
+            rr_text_add(t, r - first == 1 ? "%s%d" : "%s%d-%d", t->used ? ", " : "", first, r - 1);
+    }
+}
+
+/* May those that are here go on? The majority may; half of them with the lowest rank; fewer only if all others are
+ * proved dead, since those may be the majority somewhere else. */
+static int check_majority(struct rr_meeting *m)
+{
+    char here[100] = "", missing[100] = "";
+    struct rr_text h = { here, sizeof here, 0 }, x = { missing, sizeof missing, 0 };
+    int n = 0, lost = -1;
+
+    for (int r = 0; r < m->u->size; r++) {
+        n += m->go[r];
+        if (!m->go[r] && !(m->mate[r].fate & RR_FATE_DEAD) && lost < 0)
+            lost = r;
+    }
+    if (lost < 0 || 2 * n > m->u->size || (2 * n == m->u->size && m->go[0]))
+        return 0;
+    list(m, true, &h);
+    list(m, false, &x);
+    return rr_fail(&m->failure, RINGRED_EPARTITION, lost, 0,
+                   "ranks %s are no majority of %d, and of the others (%s) rank %d is not known to be dead: it may go on "
+                   "somewhere else", here, m->u->size, missing, lost);
+}
+
+static int decide(struct rr_meeting *m)
+{
+    for (int r = 0; r < m->u->size; r++)
+        m->go[r] = is_here(m, r);
+    if (check_majority(m) == 0)
+        (void)rr_unique_id_open(m->call->settings, (ringred_unique_id *)(void *)(m->go + m->u->size), &m->failure);
+    if (m->failure.code) {
+        say_to_all(m, RR_NOTE_FAIL);
+        return m->failure.code;
+    }
+    m->mine = ++m->round;
+    m->named = true;
+    for (int r = 0; r < m->u->size; r++)
+        if (m->go[r])
+            m->mate[r].due = RR_NOTE_GO;
+    return 0;
+}
+
+static int late(struct rr_meeting *m)
+{
+    int r = lowest_here(m);
+
+    return rr_fail(&m->failure, RINGRED_ETIMEOUT, r, 0,
+                   "rank %d gathers those that are left, and did not go on within %.3g s", r,
+                   (double)(rr_now_ns() - m->started_ns) / 1e9);
+}
+
+int rr_launch_by_id(const ringred_unique_id *id, int rank, int size, struct rr_launch *launch, ringred_error *why)
+{
+    *launch = (struct rr_launch){ .rank = rank, .size = size, .local_rank = -1, .local_size = -1, .listener = -1 };
+    snprintf(launch->source, sizeof launch->source, "unique id");
+    return rr_take_id(id, launch, why);
+}
+
+/* They keep their key. */
+static int write_launch(struct rr_meeting *m, struct rr_agreed *a, ringred_error *why)
+{
+    struct rr_launch *l = &a->launch;
+    ringred_unique_id id;
+    int rank = 0, n = 0;
+
+    for (int r = 0; r < m->u->size; r++) {
+        if (!m->go[r])
+            continue;
+        if (r == m->u->rank)
+            rank = n;
+        a->member[n++] = r;
+    }
+    memcpy(&id, m->go + m->u->size, sizeof id);
+    RR_TRY(rr_launch_by_id(&id, rank, n, l, why));
+    memcpy(m->job, l->job, RR_JOB_BYTES);
+    m->named = m->was_left = false;
+    memcpy(l->key, m->u->key, RR_KEY_BYTES);
+    l->has_key = m->u->has_key;
+    return 0;
+}
+
+/* What was due is said first: peers may wait for it. */
+static void say_all(struct rr_meeting *m, int64_t until)
+{
+    for (bool due = true; due && rr_now_ns() < until;) {
+        due = false;
+        for (int r = 0; r < m->u->size; r++) {
+            const struct mate *p = &m->mate[r];
+            speak(m, r);
+            due = due || (p->out.fd >= 0 && (p->out.sending || p->due));
+        }
+        if (due)
+            turn(m, until);
+    }
+}
+
+int rr_reunion_agree(struct rr_meeting *m, bool doubt, struct rr_agreed *a, ringred_error *why)
+{
+    const struct rr_reunion_call *call = m->call;
+
+    for (int r = 0; r < m->u->size; r++)
+        m->mate[r].due = RR_NOTE_VIEW;
+    while (!m->named && !m->failure.code && !(m->was_left && doubt)) {
+        int64_t now = rr_now_ns();
+        bool mine = lowest_here(m) == m->u->rank;
+        if (mine && (is_complete(m) || now >= call->patience_ns))
+            (void)decide(m); /* what it came to is in m */
+        else if (now >= call->deadline_ns && now - GRACE_NS >= call->deadline_ns)
+            (void)late(m);
+        else
+            turn(m, mine ? call->patience_ns : call->deadline_ns);
+        if (call->interrupt && now >= m->asked_ns + RR_INTERRUPT_NS / 2) {
+            m->asked_ns = now;
+            if (rr_is_interrupted(call->interrupt))
+                rr_fail(&m->failure, RINGRED_EINTERRUPTED, m->u->rank, 0, "the caller interrupted rank %d while it looked "
+                        "for those that are left", m->u->rank);
+        }
+    }
+    say_all(m, rr_now_ns() + PART_NS);
+    if (m->was_left && doubt)
+        return RR_AGREED_BEFORE;
+    if (m->failure.code) {
+        *why = m->failure;
+        return why->code;
+    }
+    return write_launch(m, a, why);
+}
+
+bool rr_reunion_lost(struct rr_meeting *m)
+{
+    bool lost = m->failure.code != 0;
+
+    for (int r = 0; r < m->u->size; r++) {
+        if (r == m->u->rank || !m->go[r])
+            continue;
+        listen_to(m, r);
+        lost = lost || m->mate[r].lost || m->mate[r].quit;
+    }
+    return lost || m->named; /* then whoever decides has begun another round */
+}
+
+/* ---- beginning and ending ---- */
+
+static void free_meeting(struct rr_meeting *m)
+{
+    for (int r = 0; m->mate && r < m->u->size; r++) {
+        rr_dial_drop(&m->mate[r].dial);
+        rr_line_close(&m->mate[r].out);
+        rr_line_close(&m->mate[r].in);
+    }
+    rr_gate_shut(&m->gate);
+    rr_net_close(&m->net);
+    rr_free(m->polls.at);
+    rr_free(m->mate);
+    rr_free(m->room);
+    rr_free(m);
+}
+
+int rr_reunion_begin(struct rr_reunion *u, const struct rr_reunion_call *call, struct rr_meeting **meeting,
+                     ringred_error *why)
+{
+    struct rr_meeting *m = rr_alloc(1, sizeof *m);
+    size_t n = (size_t)u->size, each = go_bytes(u) > RR_FAIL_BYTES ? go_bytes(u) : RR_FAIL_BYTES;
+
+    if (!m)
+        return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory to look for %d ranks", u->size);
+    m->u = u;
+    m->call = call;
+    m->started_ns = rr_now_ns();
+    m->polls.room = (int)(n * (RR_DIAL_RACE + 2)) + RR_BOOT_STRANGERS + RR_ADDRESSES;
+    m->polls.at = rr_alloc((size_t)m->polls.room, sizeof *m->polls.at);
+    m->mate = rr_alloc(n, sizeof *m->mate);
+    m->room = rr_alloc(2 * n + 1, each);
+    int rc = m->polls.at && m->mate && m->room
+                 ? rr_net_open(call->settings, &m->net, why)
+                 : rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory to look for %d ranks", u->size);
+    for (int r = 0; r < u->size && m->mate; r++) {
+        rr_line_init(&m->mate[r].out, -1, r);
+        rr_line_init(&m->mate[r].in, -1, r);
+    }
+    if (rc < 0) {
+        free_meeting(m);
+        return rc;
+    }
+    m->go = m->room + 2 * n * each;
+    for (int r = 0; r < u->size; r++) {
+        m->mate[r].said = m->room + (size_t)r * each;
+        m->mate[r].heard = m->room + (n + (size_t)r) * each;
+        if (r != u->rank)
+            aim(m, r);
+    }
+    m->gate.badge = (struct rr_badge){ u->key, u->job, u->rank, RR_PURPOSE_REUNION, 0 };
+    m->gate.borrowed = true;
+    m->gate.listeners = u->listeners;
+    memcpy(m->gate.listener, u->listener, sizeof u->listener);
+    *meeting = m;
+    return 0;
+}
+
+void rr_reunion_end(struct rr_meeting *m, bool done)
+{
+    if (!m)
+        return;
+    say_to_all(m, done ? RR_NOTE_LEFT : RR_NOTE_QUIT);
+    say_all(m, rr_now_ns() + PART_NS);
+    free_meeting(m);
+}
