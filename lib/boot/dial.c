@@ -202,6 +202,11 @@ static void win(struct rr_dial *d, struct rr_try *t)
             end_try(d, &d->try[i]);
 }
 
+static bool is_an_answer(int system)
+{
+    return system != ETIMEDOUT && system != EHOSTUNREACH && system != ENETUNREACH;
+}
+
 static void lose(struct rr_dial *d, struct rr_try *t, int64_t now)
 {
     d->at[t->of].verdict = t->hand.verdict;
@@ -218,11 +223,14 @@ static void step(struct rr_dial *d, struct rr_try *t, int64_t now)
     int rc = rr_hand_step(&t->hand);
 
     if (rc == 0) {
+        d->answered = true;
         win(d, t);
     } else if (rc < 0) {
+        d->answered = d->answered || (t->hand.verdict != RR_VERDICT_SLOW && is_an_answer(t->hand.system));
         lose(d, t, now);
     } else if (was_connecting && t->hand.state != RR_HAND_CONNECTING) {
         /* somebody is there: it is worth more time, and the others are in less of a hurry */
+        d->answered = true;
         if (t->hand.state == RR_HAND_READ_GREETING && t->hand.done == 0)
             t->hand.give_up_ns = now + (is_among_many(d) ? PATIENCE_AMONG_MANY : RR_HAND_NS);
         d->again_ns = now + (is_among_many(d) ? SILENT_AMONG_MANY : SILENT_NS);

@@ -81,6 +81,7 @@ struct rr_dial {
     struct rr_candidate at[RR_DIAL_CANDIDATES];
     int count, next, round;
     int64_t again_ns; /* when the next candidate may begin */
+    bool answered;    /* some machine has, if only by a refusal */
     struct rr_try {
         struct rr_hand hand;
         int of; /* the candidate */
@@ -114,6 +115,7 @@ enum rr_note_kind {
     RR_NOTE_GO,       /* who makes a communicator, and where */
     RR_NOTE_LEFT,     /* I have one */
     RR_NOTE_QUIT,     /* I have given up */
+    RR_NOTE_BACK,     /* a round has come to nothing for me; and what I know of everybody */
 };
 
 #define RR_NOTE_HEAD  16 /* kind 4, step 4, bytes 8 */

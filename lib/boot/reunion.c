@@ -42,8 +42,10 @@ struct mate {
     struct rr_dial dial;
     struct rr_line out, in;     /* what I dialled, and say things on; what I accepted, and hear things on */
     uint8_t fate;               /* RR_FATE_, from whoever knows */
+    int64_t since_ns;           /* when I began to dial it */
     bool quit, left;            /* it has said so */
     bool lost;                  /* it has hung up without a word */
+    uint32_t back;              /* the latest round that came to nothing for it */
     enum rr_note_kind due;      /* what is to be said to it next; a view may be left out. 0: nothing */
     unsigned char *said, *heard; /* [GO_BYTES] */
 };
@@ -58,7 +60,7 @@ struct rr_meeting {
     unsigned char *room;        /* what is said to them, and heard */
     int extra;
     int64_t started_ns, looked_ns, asked_ns;
-    uint32_t round, mine;       /* the latest that anybody has spoken of, and that named me */
+    uint32_t round, mine, joined; /* the latest that anybody has spoken of, that named me, and that I went to */
     uint8_t *go;                /* what was named in the latest round that I am in: [size] who, then the id */
     bool named;                 /* it has been, and nothing has been made of it yet */
     unsigned char job[RR_JOB_BYTES]; /* of its rendezvous */
@@ -162,7 +164,7 @@ static bool is_here(const struct rr_meeting *m, int r)
 {
     const struct mate *p = &m->mate[r];
 
-    return r == m->u->rank || (p->in.fd >= 0 && p->out.fd >= 0 && !p->quit && !p->left && !(p->fate & RR_FATE_DEAD));
+    return r == m->u->rank || (p->in.fd >= 0 && p->out.fd >= 0 && !p->quit && !p->left && !p->fate);
 }
 
 static int lowest_here(const struct rr_meeting *m)
@@ -211,6 +213,14 @@ static bool is_refused(const struct rr_dial *d)
     return d->count > 0;
 }
 
+/* Its machine has not answered a single packet of my dials. */
+static bool is_silent(const struct rr_meeting *m, const struct mate *p)
+{
+    int64_t most = rr_setting(m->call->settings, RR_SET_PEER_TIMEOUT);
+
+    return p->dial.count > 0 && !p->dial.answered && most >= 0 && rr_now_ns() - p->since_ns > most;
+}
+
 /* ---- connections ---- */
 
 static void redial(struct rr_meeting *m, int r)
@@ -222,18 +232,17 @@ static void redial(struct rr_meeting *m, int r)
         return;
     for (int i = 0; i < p->dial.count; i++)
         p->dial.at[i].verdict = RR_VERDICT_NONE;
+    p->dial.answered = false;
+    p->since_ns = rr_now_ns();
     rr_dial_again(&p->dial);
 }
 
-/* Its end of what I hear from it has gone: if it has not said goodbye, it may be dead, or try again. */
-static void lose(struct rr_meeting *m, int r)
+/* What I hear from it has come to an end: if it has not said goodbye, it may be dead, or dial again. Each end looks
+ * after what it has dialled itself: if a loss here ended the other direction, too, the two could do so for ever. */
+static void lose(struct mate *p)
 {
-    struct mate *p = &m->mate[r];
-
     rr_line_close(&p->in);
     p->lost = !p->quit && !p->left;
-    if (p->lost)
-        redial(m, r);
 }
 
 static void admit(void *meeting, int fd, int rank, int stream)
@@ -263,7 +272,7 @@ static void dialled(struct rr_meeting *m, int r)
     int fd = rr_dial_take(&p->dial);
     rr_net_keep(&m->net, fd);
     rr_line_init(&p->out, fd, r);
-    p->due = RR_NOTE_VIEW;
+    p->due = p->due ? p->due : RR_NOTE_VIEW;
 }
 
 static void aim(struct rr_meeting *m, int r)
@@ -274,6 +283,7 @@ static void aim(struct rr_meeting *m, int r)
     struct rr_address to[RR_ADDRESSES];
     int n = 0;
 
+    m->mate[r].since_ns = m->started_ns;
     rr_dial_init(&m->mate[r].dial, &badge, r);
     m->mate[r].dial.net = &m->net;
     m->mate[r].dial.extra = &m->extra;
@@ -296,7 +306,9 @@ static void say(struct rr_meeting *m, struct mate *p)
     enum rr_note_kind kind = p->due;
     size_t bytes = (size_t)m->u->size;
 
-    if (kind == RR_NOTE_VIEW) {
+    uint32_t round = kind == RR_NOTE_BACK ? m->joined : m->round;
+
+    if (kind == RR_NOTE_VIEW || kind == RR_NOTE_BACK) {
         write_view(m, p->said);
     } else if (kind == RR_NOTE_GO) {
         bytes = go_bytes(m->u);
@@ -310,7 +322,7 @@ static void say(struct rr_meeting *m, struct mate *p)
     } else {
         bytes = 0;
     }
-    rr_line_send(&p->out, kind, m->round, p->said, bytes);
+    rr_line_send(&p->out, kind, round, p->said, bytes);
     p->due = 0;
 }
 
@@ -335,6 +347,7 @@ static bool is_sound(const struct rr_meeting *m, const struct rr_note *note)
 {
     switch (note->kind) {
     case RR_NOTE_VIEW:
+    case RR_NOTE_BACK:
         return note->bytes == (uint64_t)m->u->size;
     case RR_NOTE_GO:
         return note->bytes == go_bytes(m->u);
@@ -374,6 +387,9 @@ static void hear(struct rr_meeting *m, int r)
     struct mate *p = &m->mate[r];
 
     switch (p->in.in.kind) {
+    case RR_NOTE_BACK:
+        p->back = p->in.in.step;
+        /* fall through */
     case RR_NOTE_VIEW:
         for (int k = 0; k < m->u->size; k++)
             learn(m, k, p->heard[k] & (RR_FATE_DEAD | RR_FATE_SILENT));
@@ -403,7 +419,7 @@ static void listen_to(struct rr_meeting *m, int r)
         if (news == RR_LINE_QUIET)
             return;
         if (news == RR_LINE_ENDED || !is_sound(m, &p->in.in)) {
-            lose(m, r);
+            lose(p);
             return;
         }
         if (news == RR_LINE_HEADED) {
@@ -413,6 +429,15 @@ static void listen_to(struct rr_meeting *m, int r)
         hear(m, r);
         rr_line_next(&p->in);
     }
+}
+
+/* Nothing is ever said to me on what I dialled: something to read there is its end. */
+static bool has_hung_up(const struct mate *p)
+{
+    char byte;
+    ssize_t n = p->out.fd >= 0 ? recv(p->out.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) : -1;
+
+    return n == 0 || (p->out.fd >= 0 && n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
 /* ---- a turn ---- */
@@ -426,7 +451,8 @@ static void look(struct rr_meeting *m)
         return;
     m->looked_ns = now;
     for (int r = 0; r < m->u->size; r++)
-        learn(m, r, r == m->u->rank ? 0 : m->call->fate(m->call->context, r));
+        if (r != m->u->rank)
+            learn(m, r, m->call->fate(m->call->context, r));
 }
 
 static void collect(struct rr_meeting *m)
@@ -438,7 +464,7 @@ static void collect(struct rr_meeting *m)
         if (r == m->u->rank)
             continue;
         p->in.at = p->in.fd >= 0 ? rr_polls_add(&m->polls, p->in.fd, POLLIN) : -1;
-        p->out.at = p->out.fd >= 0 && p->out.sending ? rr_polls_add(&m->polls, p->out.fd, POLLOUT) : -1;
+        p->out.at = p->out.fd >= 0 ? rr_polls_add(&m->polls, p->out.fd, (short)(POLLIN | (p->out.sending ? POLLOUT : 0))) : -1;
         if (p->out.fd < 0 && !(p->fate & RR_FATE_DEAD))
             rr_dial_polls(&p->dial, &m->polls);
     }
@@ -461,8 +487,12 @@ static void turn(struct rr_meeting *m, int64_t until)
                 dialled(m, r);
             else if (is_refused(&p->dial))
                 learn(m, r, RR_FATE_DEAD);
+            else if (is_silent(m, p))
+                learn(m, r, RR_FATE_SILENT);
         }
         listen_to(m, r);
+        if (rr_polls_ready(&m->polls, p->out.at) && has_hung_up(p))
+            redial(m, r);
         speak(m, r);
     }
 }
@@ -554,6 +584,7 @@ static int write_launch(struct rr_meeting *m, struct rr_agreed *a, ringred_error
     memcpy(&id, m->go + m->u->size, sizeof id);
     RR_TRY(rr_launch_by_id(&id, rank, n, l, why));
     memcpy(m->job, l->job, RR_JOB_BYTES);
+    m->joined = m->mine;
     m->named = m->was_left = false;
     memcpy(l->key, m->u->key, RR_KEY_BYTES);
     l->has_key = m->u->has_key;
@@ -579,8 +610,10 @@ int rr_reunion_agree(struct rr_meeting *m, bool doubt, struct rr_agreed *a, ring
 {
     const struct rr_reunion_call *call = m->call;
 
-    for (int r = 0; r < m->u->size; r++)
-        m->mate[r].due = RR_NOTE_VIEW;
+    for (int r = 0; r < m->u->size; r++) {
+        m->mate[r].due = m->joined ? RR_NOTE_BACK : RR_NOTE_VIEW; /* who still waits for me in that round need not */
+        m->mate[r].since_ns = rr_now_ns();
+    }
     while (!m->named && !m->failure.code && !(m->was_left && doubt)) {
         int64_t now = rr_now_ns();
         bool mine = lowest_here(m) == m->u->rank;
@@ -611,11 +644,13 @@ bool rr_reunion_lost(struct rr_meeting *m)
 {
     bool lost = m->failure.code != 0;
 
+    look(m);
     for (int r = 0; r < m->u->size; r++) {
         if (r == m->u->rank || !m->go[r])
             continue;
         listen_to(m, r);
-        lost = lost || m->mate[r].lost || m->mate[r].quit;
+        const struct mate *p = &m->mate[r];
+        lost = lost || p->lost || p->quit || p->fate || p->back == m->joined || (!p->left && has_hung_up(p));
     }
     return lost || m->named; /* then whoever decides has begun another round */
 }

@@ -9,11 +9,12 @@
 
 #define RANKS   4
 #define CULPRIT 3 /* alone on host 1 over tcp, with rank 2 where two hosts have two ranks each */
-#define LATE    2 /* comes to init when the culprit has failed there already */
+#define LATE    2 /* comes to init, and to shrink, when the culprit has failed there already */
 
 #define PEER_TIMEOUT_NS (2 * RINGRED_SECOND)
 #define CALL_TIMEOUT_NS (7 * RINGRED_SECOND / 2) /* longer than peer_timeout: a stopped rank outlasts that */
 #define INIT_TIMEOUT_NS (4 * RINGRED_SECOND)
+#define SHRINK_TIMEOUT_NS (12 * RINGRED_SECOND) /* half of it is longer than peer_timeout */
 
 enum cause { KILL, STOP, CUT_BOTH, CUT_ONE, RESET, EXIT_EARLY, EXIT_IN_INIT, NO_MEMORY, CGROUP, CAUSES };
 enum moment { IDLE, INIT, SMALL, LARGE, SHRINK, DESTROY, MOMENTS };
@@ -25,7 +26,7 @@ struct cell {
     enum moment moment;
     enum layout layout;
     enum mode mode;
-    int nth; /* allocation that fails in init */
+    int nth; /* allocation that fails in init or shrink */
 };
 
 struct outcome {
@@ -46,6 +47,7 @@ struct outcome {
 struct notes {
     struct cell cell;
     atomic_int ready[RANKS];  /* the rank has come to the moment */
+    bool shrinks[RANKS];      /* it is on its way there */
     atomic_int calls;         /* that rank 0 has done */
     atomic_int placed;        /* the culprit is where it is to be */
     atomic_int act;           /* the culprit: fail now */

@@ -138,9 +138,7 @@ static const char *cannot_wires(const struct cell *c, bool hosts)
 
 const char *failure_cannot(const struct cell *c, bool hosts)
 {
-    if (c->moment == SHRINK)
-        return "no shrink yet";
-    if (c->moment == INIT && c->mode == STARTED)
+    if ((c->moment == INIT || c->moment == SHRINK) && c->mode == STARTED)
         return "making a communicator has no started form";
     if (c->cause == EXIT_IN_INIT && c->moment != INIT)
         return "is of init";

@@ -96,6 +96,8 @@ static bool is_at_moment(const struct trial *t)
 
     if (t->cell.moment == INIT)
         return atomic_load(&n->ready[1]) && atomic_load(&n->ready[CULPRIT]);
+    if (t->cell.moment == SHRINK)
+        return atomic_load(&n->ready[0]) && atomic_load(&n->ready[1]) && atomic_load(&n->ready[CULPRIT]);
     if (t->cell.moment == SMALL || t->cell.moment == LARGE)
         return atomic_load(&n->calls) >= 3;
     for (int r = 0; r < RANKS; r++)
@@ -189,7 +191,7 @@ static void run(struct trial *t)
 /* ---- judging it ---- */
 
 struct bound {
-    bool fine, lost, late, memory; /* statuses that are right: 0, EPEER, ETIMEOUT, ENOMEM */
+    bool fine, lost, late, memory, partition; /* statuses that are right: 0, EPEER, ETIMEOUT, ENOMEM, EPARTITION */
     bool names;                    /* EPEER and ENOMEM must name a rank at fault */
     int64_t most_ns, least_ns;
 };
@@ -218,9 +220,30 @@ static struct bound bound_of_init(const struct cell *c, int rank)
     return b;
 }
 
+/* Those that are left go on; where the wire is cut, the side with rank 0, which is no minority in either layout. */
+static struct bound bound_of_shrink(const struct cell *c, int rank)
+{
+    struct bound b = { .fine = true, .names = true, .most_ns = KNOWN_NS };
+
+    if (c->cause == STOP) { /* it may have been counted already */
+        b.late = true;
+        b.most_ns = SHRINK_TIMEOUT_NS + INIT_WORDS_NS + RINGRED_SECOND;
+    }
+    if (is_silent(c->cause)) {
+        b.partition = failure_host_of(c->layout, rank) != 0;
+        b.fine = !b.partition;
+        b.most_ns = PEER_TIMEOUT_NS + KNOWN_NS;
+    }
+    b.memory = c->cause == NO_MEMORY;
+    return b;
+}
+
 static struct bound bound_of(const struct cell *c, int rank)
 {
     struct bound b = { .lost = true, .names = true, .most_ns = KNOWN_NS };
+
+    if (c->moment == SHRINK)
+        return bound_of_shrink(c, rank);
 
     if (c->moment == INIT)
         return bound_of_init(c, rank);
@@ -257,7 +280,7 @@ static int64_t took_ns(const struct trial *t, int rank)
     const struct outcome *o = &t->notes->of[rank];
     int64_t from = atomic_load(&t->notes->failed_ns);
 
-    if (t->cell.moment == INIT && rank == LATE && o->began_ns > from)
+    if ((t->cell.moment == INIT || t->cell.moment == SHRINK) && rank == LATE && o->began_ns > from)
         from = o->began_ns;
     return from && o->ended_ns > from ? o->ended_ns - from : 0;
 }
@@ -277,7 +300,8 @@ static void judge_call(struct trial *t, int r, const struct bound *b)
     const struct outcome *o = &t->notes->of[r];
     int64_t took = took_ns(t, r), most = b->most_ns * (sample ? 5 : 1);
     bool right = (o->status == 0 && b->fine) || (o->status == RINGRED_EPEER && b->lost) ||
-                 (o->status == RINGRED_ETIMEOUT && b->late) || (o->status == RINGRED_ENOMEM && b->memory);
+                 (o->status == RINGRED_ETIMEOUT && b->late) || (o->status == RINGRED_ENOMEM && b->memory) ||
+                 (o->status == RINGRED_EPARTITION && b->partition);
 
     if (!right)
         blame(t, "rank %d has status %d: %s", r, o->status, o->text);
@@ -354,7 +378,7 @@ static void name_of(const struct cell *c, char *text, size_t room)
 static const char *status_word(int status)
 {
     return status == 0 ? "0" : status == RINGRED_EPEER ? "EPEER" : status == RINGRED_ETIMEOUT ? "ETIMEOUT"
-         : status == RINGRED_ENOMEM                      ? "ENOMEM" : "other";
+         : status == RINGRED_ENOMEM ? "ENOMEM" : status == RINGRED_EPARTITION ? "EPARTITION" : "other";
 }
 
 static void print(const struct trial *t, const char *name)
@@ -425,7 +449,7 @@ static void try_if_wanted(const struct cell *c, char *const *words)
         meaningless++;
         return;
     }
-    if (c->cause != NO_MEMORY || c->moment != INIT) {
+    if (c->cause != NO_MEMORY || (c->moment != INIT && c->moment != SHRINK)) {
         try_cell(c, name);
         return;
     }

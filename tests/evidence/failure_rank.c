@@ -199,12 +199,16 @@ static void exit_if_told(const struct place *p)
         failure_cause_own(p->job);
 }
 
+/* Asked in calls that set up. */
 static int32_t in_init(void *of)
 {
-    struct job *job = of;
-    struct notes *n = notes_of(job);
+    const struct place *p = of;
+    struct job *job = p->job;
+    struct notes *n = p->notes;
 
-    if (atomic_load(&n->act) && failure_is_own(n->cell.cause))
+    if (n->cell.moment == SHRINK && n->shrinks[p->rank])
+        atomic_store(&n->ready[p->rank], 1);
+    if (p->rank == CULPRIT && atomic_load(&n->act) && failure_is_own(n->cell.cause))
         failure_cause_own(job);
     return 0;
 }
@@ -241,10 +245,8 @@ static int create(struct place *p, ringred_error *why)
         config.log = on_log;
         config.log_context = p;
     }
-    if (p->rank == CULPRIT && p->notes->cell.moment == INIT) {
-        config.interrupt = in_init;
-        config.interrupt_context = p->job;
-    }
+    config.interrupt = in_init;
+    config.interrupt_context = p;
     return ringred_comm_create(&config, &p->comm, why);
 }
 
@@ -335,11 +337,44 @@ static void destroy_at_once(struct place *p)
     p->mine->later = p->mine->status;
 }
 
+/* All but one look for each other when the culprit fails; then that one comes, too. */
+static void shrink(struct place *p)
+{
+    struct notes *n = p->notes;
+    ringred_comm *smaller = NULL;
+    ringred_error why;
+
+    while (p->rank == LATE && !atomic_load(&n->failed))
+        job_nap_ms(1);
+    p->mine->began_ns = job_now_ns();
+    if (p->rank == CULPRIT && n->cell.cause == NO_MEMORY) {
+        atomic_store(&n->ready[p->rank], 1);
+        atomic_store(&n->failed_ns, job_now_ns());
+        atomic_store(&n->failed, 1);
+        rr_alloc_fail_after(n->cell.nth, false);
+    }
+    n->shrinks[p->rank] = true;
+    int rc = ringred_comm_shrink(p->comm, SHRINK_TIMEOUT_NS, &smaller, NULL, &why);
+    rr_alloc_fail_after(0, false);
+    note(p, rc, &why);
+    be_quiet(p);
+    p->mine->later = rc;
+    int least = n->cell.layout == TWO_HOSTS && (n->cell.cause == CUT_BOTH || n->cell.cause == CUT_ONE) ? 2 : RANKS - 1;
+    if (rc == 0 && (ringred_comm_size(smaller) < least || ringred_barrier(smaller) < 0))
+        job_fail(p->rank, "what was made is of %d ranks, or does not work", ringred_comm_size(smaller));
+    (void)ringred_comm_destroy(smaller);
+}
+
 static void live(struct place *p)
 {
     enum moment m = p->notes->cell.moment;
 
     watch(p);
+    if (m == SHRINK) {
+        shrink(p);
+        (void)ringred_comm_destroy(p->comm); /* says that it is broken */
+        return;
+    }
     if (m == DESTROY) {
         if (sum(p, 0) < 0)
             job_fail(p->rank, "the first call fails");
