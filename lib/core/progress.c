@@ -229,6 +229,8 @@ static inline int advance(ringred_comm *c, struct ringred_request *q, const stru
     }
     if (rc)
         return rc;
+    if (c->engine.shared && RR_UNLIKELY(rr_shared_is_judged(c->engine.shared))) /* whose sentence will be ours */
+        return rr_fail(why, RINGRED_EABORTED, -1, 0, "a rank of this host broke the communicator");
     *moved = true;
     if (RR_UNLIKELY(q->listed) && rr_request_go_on(c, q))
         return RINGRED_PENDING;

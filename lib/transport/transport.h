@@ -309,6 +309,13 @@ int rr_shared_find(struct rr_shared *s, int rank, uint64_t offset, uint64_t gene
 /* Takes a stage out of my heap, or one that was another's and is not in use. Until it is idle, it is kept. */
 int rr_shared_hold(struct rr_shared *s, ringred_error *why);
 void rr_shared_idle(struct rr_shared *s);
+/* Has a rank of this host broken the communicator? It says so before its caller gets his buffers back: if it has not, what
+ * was read from these was right. */
+static inline bool rr_shared_is_judged(const struct rr_shared *s)
+{
+    atomic_thread_fence(memory_order_acquire); /* what was read came before this look */
+    return atomic_load_explicit(&s->host->verdict, memory_order_acquire) != 0;
+}
 /* I have ended an operation, and read nobody's stage any more. */
 static inline void rr_shared_ended(struct rr_shared *s, uint64_t sequence)
 {

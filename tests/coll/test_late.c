@@ -141,12 +141,51 @@ static void test_who_owes_only_empty_messages_is_not_missed(void **state)
     ranks_fork(3, an_owner_leaves, NULL);
 }
 
+/* Rank 0 comes when the others have given up, and have put something else where it would read. */
+static void come_too_late(struct rank *me)
+{
+    static const size_t counts[] = { 3, 3000, 200000 };
+    const struct coll_setup *setup = me->argument;
+
+    for (size_t i = 0; i < 3; i++) {
+        ringred_comm *comm = coll_open(me, setup);
+        void *memory;
+        int32_t rc;
+        coll_must(comm, ringred_alloc(comm, counts[i] * sizeof(float), &memory), "alloc");
+        float *x = memory;
+        for (size_t k = 0; k < counts[i]; k++)
+            x[k] = 1;
+        if (me->rank == 0)
+            ranks_meet(me);
+        rc = ringred_allreduce(comm, x, x, counts[i], RINGRED_FLOAT32, RINGRED_SUM);
+        for (size_t k = 0; k < counts[i] && me->rank != 0; k++)
+            x[k] = 7;
+        if (me->rank != 0)
+            ranks_meet(me);
+        rank_check_msg(rc == RINGRED_ETIMEOUT, "%zu elements: status %d, the first is %g", counts[i], rc, (double)x[0]);
+        (void)ringred_comm_destroy(comm); /* says so again */
+        rank_check_int(ringred_free(memory), 0);
+    }
+}
+
+static void test_nothing_is_made_of_buffers_that_others_have_back(void **state)
+{
+    static const struct coll_setup setups[] = {
+        { 2, { "timeout=0.2", "transport=shm" } }, { 4, { "timeout=0.2", "transport=shm" } },
+        { 4, { "timeout=0.2", "transport=shm", "progress=thread" } }, { 4, { "timeout=0.2", "ranks_per_host=2" } },
+    };
+
+    (void)state;
+    coll_each(setups, 4, come_too_late, 60);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_late_ranks_change_nothing),
         cmocka_unit_test(test_a_mate_that_has_sent_all_may_leave),
         cmocka_unit_test(test_who_owes_only_empty_messages_is_not_missed),
+        cmocka_unit_test(test_nothing_is_made_of_buffers_that_others_have_back),
     };
 
     seed = numbers_seed("test_late");
