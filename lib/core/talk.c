@@ -47,22 +47,38 @@ static int enqueue(ringred_comm *c, const struct rr_message *m, struct ringred_r
     return 0;
 }
 
+/* What is sent to a rank through shared memory has room there from the first message on; later there is nobody to be
+ * told that there is none. */
+static int prepare(ringred_comm *c, const struct rr_message *m)
+{
+    struct rr_transport *post = c->family->post;
+    ringred_error why;
+
+    if (!post || m->peer < 0)
+        return 0;
+    int rc = rr_post_prepare(post, c->member ? c->member[m->peer] : m->peer, &why);
+    return rc < 0 ? rr_comm_refuse(c, rc, "%s", why.text) : 0;
+}
+
 int rr_talk_start(ringred_comm *c, const struct rr_message *m, ringred_request **request)
 {
     int rc = rr_start_begin(c);
 
     if (rc < 0)
         return rc;
-    pthread_mutex_lock(&c->family->pool);
-    rc = enqueue(c, m, request);
-    pthread_mutex_unlock(&c->family->pool);
+    rc = prepare(c, m);
+    if (rc == 0) {
+        pthread_mutex_lock(&c->family->pool);
+        rc = enqueue(c, m, request);
+        pthread_mutex_unlock(&c->family->pool);
+    }
     rr_start_end(c, rc == 0);
     return rc;
 }
 
 int rr_talk_run(ringred_comm *c, const struct rr_message *m)
 {
-    ringred_request *q;
+    ringred_request *q = NULL;
 
     RR_TRY(rr_talk_start(c, m, &q));
     return rr_request_wait_or_break(q, m->sends ? "send" : "recv", rr_setting(&c->family->settings, RR_SET_TIMEOUT), false);

@@ -7,7 +7,8 @@
 
 static int64_t ring_send(void *self, int32_t peer, int32_t rail, const ringred_span *part, int32_t parts, int32_t *system)
 {
-    return rr_rings_put(((struct rr_links *)self)->link[peer].stream[rail].rings, part, parts, system);
+    (void)system; /* the end of a mate is told elsewhere */
+    return rr_rings_put(((struct rr_links *)self)->link[peer].stream[rail].rings, part, parts);
 }
 
 static int64_t ring_recv(void *self, int32_t peer, int32_t rail, const ringred_span *part, int32_t parts, int32_t *system)
@@ -49,6 +50,11 @@ static int open_link(struct rr_shared *shared, struct rr_links *t, int peer)
     *l->stream = (struct rr_stream){ .by = &rings, .self = t, .peer = peer, .fd = -1, .rings = rr_rings_new(shared, peer) };
     l->state = LINK_UP;
     return l->stream->rings ? 0 : RINGRED_ENOMEM;
+}
+
+int rr_post_prepare(struct rr_transport *post, int peer, ringred_error *why)
+{
+    return rr_rings_prepare(rr_links_of(post)->link[peer].stream->rings, why);
 }
 
 int rr_post_open(struct rr_shared *shared, int ranks, int me, const struct rr_log *log, struct rr_transport **post,

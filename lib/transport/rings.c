@@ -4,7 +4,7 @@
 #include "transport/rings.h"
 #include "transport/shared.h"
 
-#include <errno.h>
+#include <pthread.h>
 #include <string.h>
 
 #define RING_BYTES ((size_t)256 << 10)
@@ -19,7 +19,8 @@ struct ring {
 struct rr_rings {
     struct rr_shared *shared;
     int peer;
-    struct ring *out, *in;      /* NULL: not made yet */
+    struct ring *_Atomic out;   /* NULL: not made yet; guarded by making, until it is */
+    struct ring *in;
 };
 
 struct rr_rings *rr_rings_new(struct rr_shared *shared, int peer)
@@ -43,19 +44,32 @@ static _Atomic uint64_t *where(const struct rr_rings *r, int writer, int reader)
     return rr_page_rings(r->shared->mate[writer].page, ((const struct rr_shm *)r->shared)->ranks) + reader;
 }
 
-static bool make(struct rr_rings *r)
+static int make(struct rr_rings *r, ringred_error *why)
 {
     struct rr_shared *s = r->shared;
-    ringred_error why;
     void *memory;
 
-    if (!s->windows || rr_heap_alloc(s, RING_BYTES, &memory, &why) < 0)
-        return false;
+    if (!s->windows)
+        return rr_fail(why, RINGRED_ENOMEM, -1, 0, "a rank has no address space for memory that ranks share (setting heap)");
+    RR_TRY(rr_heap_alloc(s, RING_BYTES, &memory, why));
     memset(memory, 0, sizeof *r->out); /* what a heap gives out again has old bytes in it if it was left, not freed */
     r->out = memory;
     atomic_store_explicit(where(r, s->me, r->peer), (uint64_t)((char *)memory - s->mate[s->me].heap) + 1,
                           memory_order_release);
-    return true;
+    return 0;
+}
+
+/* Whoever starts to send, and the owner of progress who answers, may both be the first. */
+static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
+
+int rr_rings_prepare(struct rr_rings *r, ringred_error *why)
+{
+    if (RR_LIKELY(atomic_load_explicit(&r->out, memory_order_acquire) != NULL))
+        return 0;
+    pthread_mutex_lock(&making);
+    int rc = atomic_load(&r->out) ? 0 : make(r, why);
+    pthread_mutex_unlock(&making);
+    return rc;
 }
 
 /* Copies into the ring at a place that goes round. */
@@ -67,25 +81,25 @@ static void put(struct ring *ring, uint64_t at, const unsigned char *from, size_
     memcpy(ring->bytes, from + first, bytes - first);
 }
 
-int64_t rr_rings_put(struct rr_rings *r, const ringred_span *part, int parts, int32_t *system)
+int64_t rr_rings_put(struct rr_rings *r, const ringred_span *part, int parts)
 {
+    ringred_error why;
     size_t sum = 0;
 
-    if (RR_UNLIKELY(!r->out) && !make(r)) {
-        *system = ENOMEM;
-        return RINGRED_EPEER;
-    }
-    uint64_t at = atomic_load_explicit(&r->out->written, memory_order_relaxed);
-    size_t room = ROOM - (size_t)(at - atomic_load_explicit(&r->out->read, memory_order_acquire));
+    if (rr_rings_prepare(r, &why) < 0) /* this is an answer; it has time until there is memory */
+        return 0;
+    struct ring *out = atomic_load_explicit(&r->out, memory_order_relaxed);
+    uint64_t at = atomic_load_explicit(&out->written, memory_order_relaxed);
+    size_t room = ROOM - (size_t)(at - atomic_load_explicit(&out->read, memory_order_acquire));
     for (int i = 0; i < parts && sum < room; i++) {
         size_t bytes = part[i].length < room - sum ? part[i].length : room - sum;
         if (bytes)
-            put(r->out, at + sum, part[i].bytes, bytes);
+            put(out, at + sum, part[i].bytes, bytes);
         sum += bytes;
     }
     if (sum == 0)
         return 0;
-    atomic_store_explicit(&r->out->written, at + sum, memory_order_release);
+    atomic_store_explicit(&out->written, at + sum, memory_order_release);
     rr_shared_published(r->shared);
     return (int64_t)sum;
 }

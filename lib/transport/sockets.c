@@ -33,7 +33,7 @@ static int64_t socket_send(void *self, int32_t peer, int32_t rail, const ringred
     do
         k = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     while (k < 0 && errno == EINTR);
-    if (k >= 0 || errno == EAGAIN)
+    if (k >= 0 || errno == EAGAIN || errno == ENOBUFS || errno == ENOMEM) /* the kernel's memory comes back */
         return k < 0 ? 0 : k;
     *system = errno;
     return RINGRED_EPEER;

@@ -156,6 +156,8 @@ int rr_talk_look(struct rr_transport *core, const struct rr_talk *talk, const ui
 /* For ranks that share memory and have no links: streams in shared memory, for these messages alone. */
 int rr_post_open(struct rr_shared *shared, int ranks, int me, const struct rr_log *log, struct rr_transport **post,
                  ringred_error *why);
+/* Memory for what is sent to a peer is there from now on: 0, ENOMEM. By any thread. */
+int rr_post_prepare(struct rr_transport *post, int peer, ringred_error *why);
 void rr_post_close(struct rr_transport *post);
 
 #define RR_OFFERS 64                      /* that a rank has made to another on one channel at once, at most */

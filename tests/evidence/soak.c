@@ -6,7 +6,7 @@
 #include "calls.h"
 
 #include <dirent.h>
-#include <errno.h>
+#include <malloc.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -26,7 +26,7 @@
 #define OPERATIONS 24
 #define HANG_S     60
 #define SETTLED    60      /* rounds after which a process should not grow any more */
-#define GROWTH_KB  8192    /* of private memory, which the allocator may keep in pieces */
+#define GROWTH_KB  2048    /* of private memory, which the allocator may keep in pieces */
 #define ROOM       ((size_t)(SIZE + 1) * 8 * 70000)
 
 enum fault { NOTHING, KILLED, ABORTED, DISAGREES, LEAVES, STOPPED, LATE, FAULTS };
@@ -94,6 +94,7 @@ static int entries(const char *folder)
 
 static struct held hold(void)
 {
+    (void)malloc_trim(0); /* what was freed is not held */
     struct held h = { entries("/proc/self/fd"), entries("/proc/self/task"), 0, 0 };
     FILE *f = fopen("/proc/self/maps", "re");
     char line[512];
