@@ -479,7 +479,18 @@ static void find_absent(const struct group *g, const bool *no_dump, struct verdi
         most = g->view[i].last > most ? g->view[i].last : most;
     for (size_t i = 0; i < g->views; i++)
         behind[g->view[i].dump->rank] = g->view[i].last < (w ? w->last : most);
-    if (!is_empty(behind)) {
+    if (w && !is_empty(no_dump)) {
+        v->finding = NO_DUMP;
+        memcpy(v->blamed, no_dump, sizeof v->blamed);
+        fputs("no dump of ", v->out);
+        say_ranks(v->out, no_dump);
+        fputs(", which may not have begun ", v->out);
+        say_waiting(g, w, v);
+        if (!is_empty(behind)) {
+            fputs("; nor have begun it: ", v->out);
+            say_ranks(v->out, behind);
+        }
+    } else if (!is_empty(behind)) {
         v->finding = BEHIND;
         memcpy(v->blamed, behind, sizeof behind);
         say_ranks(v->out, behind);
@@ -488,13 +499,6 @@ static void find_absent(const struct group *g, const bool *no_dump, struct verdi
             say_waiting(g, w, v);
         else
             fprintf(v->out, "operation %llu, which others have ended", v->operation = most);
-    } else if (w && !is_empty(no_dump)) {
-        v->finding = NO_DUMP;
-        memcpy(v->blamed, no_dump, sizeof v->blamed);
-        fputs("no dump of ", v->out);
-        say_ranks(v->out, no_dump);
-        fputs(", which may not have begun ", v->out);
-        say_waiting(g, w, v);
     } else if (w) {
         v->finding = TOGETHER;
         fputs("no rank is missing in ", v->out);

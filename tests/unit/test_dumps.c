@@ -114,6 +114,7 @@ static void test_a_rank_without_dump_is_named(void **state)
     (void)state;
     says(OP(8, "running", "A"), NULL, OP(8, "running", "A"),
          "no dump of rank 1, which may not have begun operation 8, A, and others wait in it since T8: ranks 0, 2\n");
+    says(OP(8, "failed", "A"), NULL, OP(7, "done", "A"), "others wait in it since T8: rank 0; nor have begun it: rank 2\n");
     says(OP(8, "running", "A"), NULL, OP(8, "running", "A"), "dumps of ranks 0, 2; none of rank 1\n");
 }
 
