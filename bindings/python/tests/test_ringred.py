@@ -444,6 +444,8 @@ def dumps(comm):
     assert (first["number"], first["state"], first["op"]) == (1, "done", "max")
     assert [c["name"] for c in part.dump()["communicators"]] == ["all/1.0"]
     part.destroy()
+    if comm.size > 1:
+        return
     comm.abort()
     raises(ringred.AbortedError, comm.barrier)
     assert comm.dump()["error"]["text"]
@@ -488,7 +490,8 @@ class Collectives(unittest.TestCase):
         run_ranks(2, shared_memory)
 
     def test_dumps_say_what_ran(self):
-        run_ranks(2, dumps)
+        for size in (1, 2):
+            run_ranks(size, dumps)
 
     def test_describe(self):
         run_ranks(2, describes)
