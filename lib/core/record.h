@@ -77,13 +77,12 @@ static inline void rr_record_begin(struct rr_record_slot *s, const struct rr_ask
                     (uint64_t)(uint32_t)ask->root << 32;
 
     atomic_store_explicit(&e->again, ask->sequence, memory_order_relaxed);
-    atomic_thread_fence(memory_order_release);
-    atomic_store_explicit(&e->what, what, memory_order_relaxed);
-    atomic_store_explicit(&e->count, ask->count, memory_order_relaxed);
-    atomic_store_explicit(&e->how, how, memory_order_relaxed);
-    atomic_store_explicit(&e->begun, rr_ticks(), memory_order_relaxed);
-    atomic_store_explicit(&e->ended_ns, 0, memory_order_relaxed);
-    atomic_store_explicit(&e->done, 0, memory_order_relaxed);
+    atomic_store_explicit(&e->what, what, memory_order_release); /* not before that, and so on */
+    atomic_store_explicit(&e->count, ask->count, memory_order_release);
+    atomic_store_explicit(&e->how, how, memory_order_release);
+    atomic_store_explicit(&e->begun, rr_ticks(), memory_order_release);
+    atomic_store_explicit(&e->ended_ns, 0, memory_order_release);
+    atomic_store_explicit(&e->done, 0, memory_order_release);
     atomic_store_explicit(&e->number, ask->sequence, memory_order_release);
 }
 

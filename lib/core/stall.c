@@ -24,9 +24,9 @@ static bool has_come(const ringred_comm *c, const struct rr_run *run, int peer)
     return e->links && rr_channel_has_asked(e->links->core, e->channel, peer, run->ask.sequence);
 }
 
-static bool are_any(const ringred_comm *c, const uint8_t *which)
+static bool are_any(const uint8_t *which)
 {
-    return memchr(which, 1, (size_t)c->ranks) != NULL;
+    return memchr(which, 1, RR_RECORD_RANKS) != NULL;
 }
 
 static bool is_at_teams(const struct rr_run *run)
@@ -45,7 +45,7 @@ static void look_out(const ringred_comm *c, const struct rr_run *run, struct out
         o->awaits[peer] = o->awaits[peer] != 0;
         o->missing[peer] = o->awaits[peer] && !has_come(c, run, peer);
     }
-    o->by_others = are_any(c, o->awaits) && !are_any(c, o->missing);
+    o->by_others = are_any(o->awaits) && !are_any(o->missing);
     for (int peer = 0; peer < c->ranks && o->by_others; peer++)
         o->missing[peer] = peer != c->rank && !has_come(c, run, peer);
 }
@@ -66,16 +66,16 @@ static void say_who(const ringred_comm *c, const struct rr_run *run, const struc
         rr_text_add(t, "its team is at work");
         return;
     }
-    if (!are_any(c, o->awaits)) {
+    if (!are_any(o->awaits)) {
         rr_text_add(t, "this rank has work of its own to do");
         return;
     }
     if (o->by_others) {
         rr_text_add(t, "it waits for rank ");
         list(c, o->awaits, t);
-        rr_text_add(t, ", which is in it, too%s", are_any(c, o->missing) ? "; " : "");
+        rr_text_add(t, ", which is in it, too%s", are_any(o->missing) ? "; " : "");
     }
-    if (are_any(c, o->missing)) {
+    if (are_any(o->missing)) {
         rr_text_add(t, "not here yet: rank ");
         list(c, o->missing, t);
     }

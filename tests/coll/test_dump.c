@@ -294,7 +294,7 @@ static void test_a_fork_dumps_nothing_of_its_parents(void **state)
 /* ---- from outside ---- */
 
 /* What a command says on both its outputs; its status. */
-static int run(char *said, const char *format, ...)
+static int __attribute__((format(printf, 2, 3))) run(char *said, const char *format, ...)
 {
     char command[1024];
     va_list arguments;
