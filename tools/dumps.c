@@ -645,9 +645,34 @@ static bool is_one_job(const struct dumps *d)
     return true;
 }
 
+static void show_job(FILE *out, const struct dumps *d, bool json)
+{
+    bool there[RANKS_MOST] = { false }, missing[RANKS_MOST];
+
+    for (size_t i = 0; i < d->used; i++)
+        there[d->dump[i].rank] = true;
+    for (long r = 0; r < RANKS_MOST; r++)
+        missing[r] = r < d->dump[0].size && !there[r];
+    if (json) {
+        fputs("{\"schema\":\"ringred-merge\",\"version\":1,\"job\":", out);
+        put_text(out, d->dump[0].job);
+        fprintf(out, ",\"size\":%ld,", d->dump[0].size);
+        put_ranks(out, "ranks", there);
+        fputc(',', out);
+        put_ranks(out, "without_dump", missing);
+        return;
+    }
+    fprintf(out, "job %s of %ld ranks: dumps of ", d->dump[0].job, d->dump[0].size);
+    say_ranks(out, there);
+    if (!is_empty(missing)) {
+        fputs("; none of ", out);
+        say_ranks(out, missing);
+    }
+    fputc('\n', out);
+}
+
 bool dumps_report(struct dumps *d, FILE *out, bool json)
 {
-    bool there[RANKS_MOST] = { false }, missing[RANKS_MOST] = { false };
     const struct dump *failed = failed_first(d);
 
     if (!d->used)
@@ -656,26 +681,7 @@ bool dumps_report(struct dumps *d, FILE *out, bool json)
         return false;
     if (!find_views(d))
         return refuse(d, "--merge-dumps", "no memory");
-    for (size_t i = 0; i < d->used; i++)
-        there[d->dump[i].rank] = true;
-    for (long r = 0; r < d->dump[0].size; r++)
-        missing[r] = !there[r];
-    if (json) {
-        fputs("{\"schema\":\"ringred-merge\",\"version\":1,\"job\":", out);
-        put_text(out, d->dump[0].job);
-        fprintf(out, ",\"size\":%ld,", d->dump[0].size);
-        put_ranks(out, "ranks", there);
-        fputc(',', out);
-        put_ranks(out, "without_dump", missing);
-    } else {
-        fprintf(out, "job %s of %ld ranks: dumps of ", d->dump[0].job, d->dump[0].size);
-        say_ranks(out, there);
-        if (!is_empty(missing)) {
-            fputs("; none of ", out);
-            say_ranks(out, missing);
-        }
-        fputc('\n', out);
-    }
+    show_job(out, d, json);
     if (failed)
         show_failure(out, failed, json);
     fputs(json ? ",\"communicators\":[" : "", out);

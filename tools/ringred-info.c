@@ -477,13 +477,14 @@ static int show_process(int pid)
             return 0;
         if (text)
             need = ringred_dump_process(pid, which, text, (size_t)room);
-        if (need < 0 || !text || need >= room) {
-            fprintf(stderr, "ringred-info: %s\n", need < 0 ? why : "no memory");
-            free(text);
-            return 1;
-        }
-        printf("%s\n", text);
+        bool told = text && need >= 0 && need < room;
+        if (told)
+            printf("%s\n", text);
+        else
+            fprintf(stderr, "ringred-info: %s\n", text && need < 0 ? text : need < 0 ? why : "no memory");
         free(text);
+        if (!told)
+            return 1;
     }
 }
 
