@@ -6,7 +6,7 @@
 
 #define DEPTH_MOST 32
 
-static const char *skip_space(const char *at)
+const char *json_skip_space(const char *at)
 {
     return at + strspn(at, " \t\r\n");
 }
@@ -24,7 +24,7 @@ static const char *skip_value(const char *at)
 {
     int depth = 0;
 
-    at = skip_space(at);
+    at = json_skip_space(at);
     do {
         if (*at == '"') {
             at = skip_string(at);
@@ -43,6 +43,27 @@ static const char *skip_value(const char *at)
     return at;
 }
 
+const char *json_whole(const char *at)
+{
+    char closing[DEPTH_MOST];
+    int depth = 0;
+
+    do {
+        if (*at == '{' || *at == '[') {
+            if (depth == DEPTH_MOST)
+                return NULL;
+            closing[depth++] = *at == '{' ? '}' : ']';
+        } else if (!depth || ((*at == '}' || *at == ']') && *at != closing[--depth])) {
+            return NULL;
+        }
+        const char *next = *at == '"' ? skip_string(at) : at + 1;
+        if (!*at || (*at == '"' && next[-1] != '"'))
+            return NULL;
+        at = next;
+    } while (depth);
+    return at;
+}
+
 const char *json_end(const char *value)
 {
     return skip_value(value);
@@ -50,24 +71,24 @@ const char *json_end(const char *value)
 
 const char *json_first(const char *array)
 {
-    const char *at = array && (*array == '[' || *array == '{') ? skip_space(array + 1) : NULL;
+    const char *at = array && (*array == '[' || *array == '{') ? json_skip_space(array + 1) : NULL;
 
     return at && *at && *at != ']' && *at != '}' ? at : NULL;
 }
 
 const char *json_after(const char *element)
 {
-    const char *at = skip_space(skip_value(element));
+    const char *at = json_skip_space(skip_value(element));
 
-    return *at == ',' ? skip_space(at + 1) : NULL;
+    return *at == ',' ? json_skip_space(at + 1) : NULL;
 }
 
 /* In an object elements are keys; the value of one. */
 static const char *value_of(const char *key)
 {
-    const char *at = skip_space(skip_value(key));
+    const char *at = json_skip_space(skip_value(key));
 
-    return *at == ':' ? skip_space(at + 1) : NULL;
+    return *at == ':' ? json_skip_space(at + 1) : NULL;
 }
 
 const char *json_member(const char *object, const char *key)
@@ -198,7 +219,7 @@ void json_print(FILE *out, const char *value, int indent)
 {
     if (!value || indent > 2 * DEPTH_MOST)
         return;
-    value = skip_space(value);
+    value = json_skip_space(value);
     if (*value == '[') {
         print_array(out, value, indent);
     } else if (*value == '{') {
@@ -212,5 +233,5 @@ void json_print(FILE *out, const char *value, int indent)
 
 void json_print_without(FILE *out, const char *object, const char *const *keys)
 {
-    print_object(out, skip_space(object), keys, 0);
+    print_object(out, json_skip_space(object), keys, 0);
 }

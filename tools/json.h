@@ -7,6 +7,10 @@
 #include <stddef.h>
 #include <stdio.h>
 
+const char *json_skip_space(const char *at);
+/* Past the object that a text begins with; NULL: it is none, ends in the middle, or is too deep. What the others do with
+ * such a text is defined, but says nothing. */
+const char *json_whole(const char *text);
 /* The value of a key of an object; NULL if it has none. */
 const char *json_member(const char *object, const char *key);
 /* The first element of an array, or the one after an element; NULL at the end. */

@@ -3,6 +3,7 @@
  * do. */
 #include <ringred/ringred.h>
 
+#include "dumps.h"
 #include "json.h"
 
 #include <getopt.h>
@@ -25,6 +26,8 @@ struct request {
     const char *type;       /* of --choice */
     int ranks, hosts;
     bool raw, choice;
+    int pid;                /* of --dump; 0: none */
+    char **dumps;           /* of --merge-dumps, up to NULL; NULL: none */
     const char *say[SETTINGS_MOST]; /* figures for --choice */
     int say_count;
     const char *settings[SETTINGS_MOST + 1];
@@ -37,7 +40,9 @@ static void help(FILE *out)
         "usage: ringred-info [--settings | --launcher | --algorithms] [--json]\n"
         "       ringred-info COLLECTIVE SIZE [--ranks N] [--set NAME=VALUE]... [--json]\n"
         "       ringred-info --choice COLLECTIVE SIZE [TYPE] [--ranks N] [--hosts H] [--set NAME=VALUE]...\n"
-        "                    [--say NAME=VALUE]... [--json]\n\n"
+        "                    [--say NAME=VALUE]... [--json]\n"
+        "       ringred-info --dump PID\n"
+        "       ringred-info --merge-dumps FILE|FOLDER... [--json]\n\n"
         "Without COLLECTIVE: this build, the transports that can be used here, and why others "
         "cannot.\n"
         "  --settings         every setting with its value, where that comes from, and its range\n"
@@ -57,7 +62,11 @@ static void help(FILE *out)
         "and what every other way is expected to take, for N ranks on H equal hosts (1).\n"
         "  TYPE               float32, or another one\n"
         "  --say NAME=VALUE   of the network, such as rate=25gbit or latency=10us (docs/USER.md); this\n"
-        "                     machine's memory, flags and loopback are measured\n",
+        "                     machine's memory, flags and loopback are measured\n"
+        "When a job hangs (docs/USER.md):\n"
+        "  --dump PID         what a process of this machine did last, even if it is stopped: JSON, a line for each job\n"
+        "  --merge-dumps      what such files of a job's ranks say together: who asked for something else, who never\n"
+        "                     came, who failed first, whose dump is missing\n",
         out);
 }
 
@@ -455,6 +464,41 @@ static int show_call(const struct request *r)
     return text ? 0 : 1;
 }
 
+/* ---- when a job hangs ---- */
+
+static int show_process(int pid)
+{
+    char why[512];
+
+    for (int32_t which = 0;; which++) {
+        int64_t need = ringred_dump_process(pid, which, why, sizeof why), room = need + 4096; /* it may go on */
+        char *text = need < 0 ? NULL : malloc((size_t)room);
+        if (need < 0 && which)
+            return 0;
+        if (text)
+            need = ringred_dump_process(pid, which, text, (size_t)room);
+        bool told = text && need >= 0 && need < room;
+        if (told)
+            printf("%s\n", text);
+        else
+            fprintf(stderr, "ringred-info: %s\n", text && need < 0 ? text : need < 0 ? why : "no memory");
+        free(text);
+        if (!told)
+            return 1;
+    }
+}
+
+static int merge_dumps(const struct request *r)
+{
+    struct dumps *d = dumps_new(stderr);
+
+    for (char **path = r->dumps; d && *path; path++)
+        (void)dumps_add_path(d, *path); /* what is of no use has been said */
+    bool told = d && dumps_report(d, stdout, r->raw);
+    dumps_free(d);
+    return !told;
+}
+
 /* ---- the command line ---- */
 
 static bool read_bytes(const char *text, unsigned long long *bytes)
@@ -480,8 +524,10 @@ static bool parse(struct request *r, int argc, char **argv)
         { "ranks", required_argument, NULL, 'n' }, { "set", required_argument, NULL, 'S' },
         { "choice", no_argument, NULL, 'c' },      { "hosts", required_argument, NULL, 'H' },
         { "say", required_argument, NULL, 'y' },   { "help", no_argument, NULL, 'h' },
+        { "dump", required_argument, NULL, 'd' },  { "merge-dumps", no_argument, NULL, 'm' },
         { 0 },
     };
+    bool merge = false;
     int flag;
 
     *r = (struct request){ .ranks = 2, .hosts = 1, .type = "float32" };
@@ -500,11 +546,19 @@ static bool parse(struct request *r, int argc, char **argv)
             r->ranks = atoi(optarg);
         else if (flag == 'S' && r->setting_count < SETTINGS_MOST)
             r->settings[r->setting_count++] = optarg;
+        else if (flag == 'd')
+            r->pid = atoi(optarg);
+        else if (flag == 'm')
+            merge = true;
         else if (flag == 'h')
             exit((help(stdout), 0));
         else
             return false;
     }
+    if (merge && optind < argc)
+        return r->dumps = argv + optind, true;
+    if (merge)
+        return fprintf(stderr, "ringred-info: say which files, or a folder\n"), false;
     if (r->choice && (r->hosts < 1 || r->ranks < r->hosts || r->ranks % r->hosts))
         return fprintf(stderr, "ringred-info: --ranks is a multiple of --hosts\n"), false;
     if (!r->choice && (r->ranks < 1 || r->ranks > RANKS_MOST))
@@ -532,5 +586,7 @@ int main(int argc, char **argv)
         help(stderr);
         return 2;
     }
+    if (r.pid || r.dumps)
+        return r.pid ? show_process(r.pid) : merge_dumps(&r);
     return r.choice ? show_choice(&r) : r.collective ? show_call(&r) : show_library(&r);
 }

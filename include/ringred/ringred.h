@@ -224,6 +224,17 @@ RINGRED_API int32_t ringred_comm_error(const ringred_comm *comm, ringred_error *
 RINGRED_API int64_t ringred_comm_describe(ringred_comm *comm, const char *collective, uint64_t bytes,
                                           char *text, size_t room);
 
+/* What this rank did last, as JSON text like that of ringred_comm_describe: status and error, the last operations and the
+ * state of each, and for one that waits whom it waits for and who has not come to it, as far as this rank knows
+ * (docs/USER.md, "When a job hangs"). Blocks never; any thread may call it, whatever others do with the communicator but destroy
+ * it, also after a failure. EINVAL, EFORKED. */
+RINGRED_API int64_t ringred_comm_dump(ringred_comm *comm, char *text, size_t room);
+
+/* The same of another process of this machine, which need not run: it may hang or be stopped. which: of the jobs that
+ * it belongs to, from 0 up; all communicators of one are told of. The caller must be allowed to look at the process, as debuggers
+ * are. After a failure the text is a sentence that says why: EINVAL: there is none; ESYSTEM, EVERSION, EWIRE, ENOMEM. */
+RINGRED_API int64_t ringred_dump_process(int32_t pid, int32_t which, char *text, size_t room);
+
 /* ---- memory ---- */
 
 /* Memory that the peers on this host can reach: the fastest to reduce from. Not collective. Zeroed,

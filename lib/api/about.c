@@ -99,6 +99,14 @@ int64_t ringred_simulate(const char *question, char *text, size_t room)
                                             : RINGRED_EINVAL;
 }
 
+int64_t ringred_dump_process(int32_t pid, int32_t which, char *text, size_t room)
+{
+    struct rr_text t = { text, room, 0 };
+    ringred_error why = { .struct_size = sizeof why };
+
+    return is_askable("", text, room) ? answer_or_why(rr_dump_process(pid, which, &t, &why), &t, &why) : RINGRED_EINVAL;
+}
+
 int64_t ringred_explain(const char *question, const char *const *settings, char *text, size_t room)
 {
     struct rr_text t = { text, room, 0 };

@@ -237,3 +237,10 @@ int64_t ringred_comm_describe(ringred_comm *comm, const char *collective, uint64
         return RINGRED_EFORKED;
     return rr_comm_describe(comm, collective, bytes, text, room);
 }
+
+int64_t ringred_comm_dump(ringred_comm *comm, char *text, size_t room)
+{
+    if (!comm || (room && !text))
+        return RINGRED_EINVAL;
+    return comm->family->forks != rr_forks() ? RINGRED_EFORKED : rr_comm_dump(comm, text, room);
+}

@@ -18,9 +18,9 @@ int64_t rr_now_ns(void)
 
 int64_t rr_deadline(int64_t timeout_ns)
 {
-    int64_t now = rr_now_ns();
+    int64_t now = timeout_ns < 0 ? INT64_MAX : rr_now_ns(); /* for ever needs no clock */
 
-    return timeout_ns < 0 || timeout_ns > INT64_MAX - now ? INT64_MAX : now + timeout_ns;
+    return timeout_ns > INT64_MAX - now || timeout_ns < 0 ? INT64_MAX : now + timeout_ns;
 }
 
 int rr_deadline_ms(int64_t deadline_ns, int most_ms)

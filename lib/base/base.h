@@ -58,6 +58,17 @@ void rr_fd_close(int fd); /* of rr_fd_own, or any; -1 is fine */
 
 /* ---- time ---- */
 int64_t rr_now_ns(void);                                  /* CLOCK_MONOTONIC */
+/* A counter of the CPU's that goes on evenly and costs half of what the clock does. */
+static inline uint64_t rr_ticks(void)
+{
+#if defined(__x86_64__)
+    return __builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+    uint64_t ticks;
+    __asm__ __volatile__("mrs %0, cntvct_el0" : "=r"(ticks));
+    return ticks;
+#endif
+}
 int64_t rr_deadline(int64_t timeout_ns);                  /* now + timeout; INT64_MAX for -1 */
 int rr_deadline_ms(int64_t deadline_ns, int most_ms);     /* what is left, for poll: 0..most_ms */
 
@@ -116,6 +127,7 @@ enum rr_setting {
     RR_SET_TIMEOUT,          /* seconds that a blocking collective may take; -1: for ever */
     RR_SET_PEER_TIMEOUT,     /* seconds of silence of a peer's kernel */
     RR_SET_STALL_WARNING,    /* seconds without a move, after which a line says who is missing */
+    RR_SET_DUMP_DIR,         /* folder where a rank says what it did last when its communicator breaks; "": none */
     RR_SET_LINGER,           /* seconds that destroy waits for what peers have not read */
     RR_SET_TCP_CONGESTION,   /* auto (probe) | system | a name the kernel knows */
     RR_SET_TCP_STREAMS,      /* connections to a rank of another host; 0: chosen */

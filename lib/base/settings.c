@@ -64,6 +64,9 @@ static const struct row {
     [RR_SET_STALL_WARNING] = { "stall_warning", SECONDS, 0, 0, "30", NULL,
                                "seconds for which an operation must not have moved before a warning says who is missing; "
                                "-1: never" },
+    [RR_SET_DUMP_DIR] = { "dump_dir", TEXT, 0, 0, "", NULL,
+                          "folder for a file of each rank's last operations, written when a communicator breaks and at a stall "
+                          "warning (ringred-info --merge-dumps reads them); empty: none" },
     [RR_SET_LINGER] = { "linger", SECONDS, 0, 0, "5", NULL,
                         "seconds that destroy waits for peers to take what was sent" },
     [RR_SET_TCP_CONGESTION] = { "tcp_congestion", TEXT, 0, 0, "auto", NULL,

@@ -6,6 +6,7 @@
 #include "algo/algo.h"
 #include "base/base.h"
 #include "boot/boot.h"
+#include "core/record.h"
 #include "core/tuning.h"
 #include "engine/engine.h"
 #include "transport/transport.h"
@@ -35,6 +36,9 @@ struct ringred_request {
     struct ringred_request *next; /* of family.spare, or of all that were made */
     struct rr_talk talk;        /* a message from one rank to another instead of a run (talk.c) */
     enum { RR_NO_TALK, RR_SENDS, RR_RECEIVES } talks;
+    size_t still_done;          /* of a message: when it was looked at last; the owner's, as the next two */
+    uint32_t still_ms;          /* since when it has not moved, low bits; 0: nobody has looked */
+    bool stall_said;            /* that it does not move */
     ringred_message *message;   /* NULL, or where to say what came */
     ringred_done_fn done;       /* instead of somebody who waits; NULL: somebody waits */
     void *done_context;
@@ -98,6 +102,9 @@ struct rr_family {
     ringred_choose_fn choose;   /* NULL: none */
     void *choose_context;
     int16_t *host;              /* [ranks] who sits with whom, whether or not they share memory */
+    struct rr_record *record;   /* what this rank did last (record.h) */
+    int record_fd;              /* its memory file; -1: there is none, and only this process reads it */
+    _Atomic bool dumped;        /* dump_dir has got its file */
     ringred_comm *first;        /* of all ranks; it frees itself with the family */
     struct rr_reunion *reunion; /* where those that are left of it meet; NULL: of one rank */
     _Atomic uint32_t shrinking; /* somebody is inside rr_comm_shrink */
@@ -171,6 +178,7 @@ struct ringred_comm {
     int16_t *member;            /* [ranks] ranks of the job; NULL: all, by their numbers */
     struct rr_plans *plans;
     struct rr_area *area;       /* NULL: nothing to do */
+    struct rr_record_slot *record;
     struct rr_engine engine;
     struct rr_channel *channel; /* on the family's links; NULL: the first, or there are none */
     _Atomic uint32_t talking;   /* messages under way */
@@ -289,6 +297,7 @@ struct rr_list_run {
     int type;
     size_t first, members, count; /* of the list, in its order; elements of all together */
     enum rr_lane lane;          /* what was chosen for it */
+    int algo;
     struct rr_program *program;
     size_t segment;
 };
@@ -392,7 +401,7 @@ int rr_talk_start(ringred_comm *comm, const struct rr_message *m, ringred_reques
 int rr_talk_run(ringred_comm *comm, const struct rr_message *m);
 void rr_talks_come(struct rr_family *family); /* with pool taken, and progress owned */
 int rr_talks_progress(struct rr_family *family, const struct rr_waiter *w, bool *moved, bool *ended, ringred_error *why);
-int rr_talks_look(struct rr_family *family, ringred_error *why);
+int rr_talks_look(struct rr_family *family, int64_t now, ringred_error *why);
 
 /* ---- progress ---- */
 struct rr_waiter {
@@ -406,6 +415,10 @@ struct rr_waiter {
  * (deadline 0), or the deadline is over. */
 int rr_drive(struct rr_family *family, const struct ringred_request *until, int64_t deadline_ns);
 void rr_wake_owner(struct rr_family *family); /* of something that has just been started, if it sleeps */
+static inline uint64_t rr_record_how(const struct rr_run *r)
+{
+    return (uint64_t)(r->team ? RR_LANE_TEAM : r->lane) | (uint64_t)r->algo << 8 | (uint64_t)r->element_bytes << 32;
+}
 static inline struct ringred_request *rr_at_head(const ringred_comm *c) /* NULL: it has nothing to do */
 {
     uint32_t head = atomic_load_explicit(&c->head, memory_order_relaxed);
@@ -421,6 +434,30 @@ bool rr_request_go_on(ringred_comm *comm, struct ringred_request *request);
 int rr_progress(struct rr_family *family, const struct rr_waiter *w, bool *moved, ringred_error *why);
 
 void rr_stall_look(ringred_comm *comm, const struct rr_run *run, int64_t now); /* stall.c; with progress owned */
+void rr_stall_look_talk(struct ringred_request *q, int64_t now); /* of a message */
+
+/* ---- what this rank did last (record.c) ---- */
+int rr_record_open(struct rr_family *family, const struct rr_boot *boot, ringred_error *why);
+void rr_record_close(struct rr_family *family);
+void rr_record_take(ringred_comm *comm, const char *name);
+/* The split-th of the parent's, first: what the parent calls its rank 0. */
+void rr_record_take_part(const ringred_comm *parent, ringred_comm *comm, uint32_t split, int first);
+void rr_record_leave(ringred_comm *comm);
+void rr_record_copy(void *to, const void *from, size_t bytes); /* word by word, beside those who write */
+void rr_record_fail(struct rr_record *record, const ringred_error *why); /* with the family's lock, once */
+/* With progress owned: what the operation waits for; a byte for each rank. */
+void rr_record_still(ringred_comm *comm, uint64_t number, const uint8_t *awaits, const uint8_t *missing);
+
+/* ---- saying so as JSON (dump.c) ---- */
+void rr_dump_print(const struct rr_record *record, struct rr_text *t); /* that nobody writes; it may come from anywhere */
+struct rr_record *rr_dump_copy(const struct rr_family *family); /* NULL: no memory */
+int64_t rr_comm_dump(ringred_comm *comm, char *text, size_t room);
+void rr_dump_file(struct rr_family *family); /* as the setting dump_dir says; needs no lock */
+void rr_dump_broken(struct rr_family *family); /* the same once, if it has failed */
+/* The record of another process (dump_process.c), the which-th. */
+int rr_dump_process(int32_t pid, int32_t which, struct rr_text *t, ringred_error *why);
+/* Bytes of such a file. EWIRE: they are none. */
+int rr_dump_read(const void *bytes, size_t length, struct rr_text *t, ringred_error *why);
 
 /* ---- programs that sleep on a descriptor (listen.c) ---- */
 int rr_listen_descriptor(struct rr_family *family);

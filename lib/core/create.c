@@ -444,6 +444,8 @@ static int join(ringred_comm *c, struct rr_boot *boot, int64_t deadline, ringred
     if (rc == 0 && c->layout.hosts > 1)
         rc = wires->by ? plug_in(c, boot, deadline, why) : link_up(c, boot, card, why);
     if (rc == 0)
+        rc = rr_record_open(c->family, boot, why);
+    if (rc == 0)
         rc = make_ready(c, why);
     if (rc == 0 && *rr_setting_text(&c->family->settings, RR_SET_TEAM))
         rc = rr_team_meet(c, boot, deadline, why);
@@ -597,6 +599,7 @@ int rr_family_free(struct rr_family *f)
     rr_tuning_free(f->tuning);
     rr_reunion_drop(f->reunion);
     rr_free(f->host);
+    rr_record_close(f);
     rr_fd_close(f->epoll);
     rr_fd_close(f->wake);
     rr_free(f->gone);
@@ -620,7 +623,7 @@ static struct rr_family *family_new(void)
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&f->changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    f->epoll = f->wake = -1;
+    f->epoll = f->wake = f->record_fd = -1;
     f->listener.set = f->listener.timer = f->listener.bell = -1;
     f->forks = rr_forks();
     f->handles = 1;

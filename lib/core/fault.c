@@ -64,6 +64,7 @@ int rr_family_break(struct rr_family *f, const ringred_error *why)
         snprintf(first.transport, sizeof first.transport, "%s%.11s", f->shared ? shm ? "shm" : "shm+" : "",
                  shm ? "" : f->wires.name);
         f->fault = first;
+        rr_record_fail(f->record, &first);
         from = set(f, RR_COMM_BROKEN);
     }
     int code = f->fault.code;

@@ -110,6 +110,7 @@ void rr_family_disown(struct rr_family *f)
         if (RR_UNLIKELY(atomic_load(&f->state) != RR_COMM_READY)) {
             rr_family_tell(f);
             rr_teams_abort(f);
+            rr_dump_broken(f);
             atomic_store(&f->late, false); /* then look */
             rr_requests_give_up(f, rr_family_status(f));
         }
@@ -120,6 +121,7 @@ void rr_family_disown(struct rr_family *f)
 static void end_head(ringred_comm *c, struct ringred_request *q)
 {
     rr_trace_end(&c->engine, &q->run);
+    rr_record_end(c->record, q->run.ask.sequence);
     if (c->engine.shared)
         rr_shared_ended(c->engine.shared, q->run.ask.sequence);
     q->status = 0;
@@ -130,7 +132,7 @@ static void end_head(ringred_comm *c, struct ringred_request *q)
     atomic_store_explicit(&q->state, RR_REQUEST_DONE, memory_order_release);
 }
 
-static int begin(ringred_comm *c, struct ringred_request *q, ringred_error *why)
+static int begin_run(ringred_comm *c, struct ringred_request *q, ringred_error *why)
 {
     struct rr_run *r = &q->run;
 
@@ -157,6 +159,15 @@ static int begin(ringred_comm *c, struct ringred_request *q, ringred_error *why)
         return rr_fail(why, RINGRED_EINTERNAL, -1, 0, "a plan does not fit into scratch");
     rr_run_begin(&c->engine, r);
     return 0;
+}
+
+/* Recorded when the mates can see it already: they need not wait for that. */
+static int begin(ringred_comm *c, struct ringred_request *q, ringred_error *why)
+{
+    int rc = begin_run(c, q, why);
+
+    rr_record_begin(c->record, &q->run.ask, rr_record_how(&q->run));
+    return rc;
 }
 
 static void run_errand(struct rr_family *f)

@@ -33,6 +33,7 @@ static void bind_listed(struct rr_run *r, const struct rr_list_run *run)
 {
     r->ragged = NULL;
     r->lane = run->lane;
+    r->algo = run->algo;
     r->program = run->program;
     r->segment = run->segment;
 }
@@ -45,6 +46,7 @@ bool rr_request_go_on(ringred_comm *c, struct ringred_request *q)
     if (!rr_list_next(q, &call, &run))
         return false;
     rr_trace_end(&c->engine, &q->run);
+    rr_record_end(c->record, q->run.ask.sequence);
     if (c->engine.shared)
         rr_shared_ended(c->engine.shared, q->run.ask.sequence);
     bind_listed(&q->run, run);
@@ -110,6 +112,7 @@ static int take_plan(ringred_comm *c, const struct rr_call *call, const struct r
     if (r->team)
         call = &barrier;
     enum rr_algo algo = r->team ? rr_choose_algo(c, call) : x->way.algo;
+    r->algo = (int)algo;
     struct rr_choice *choice = rr_plan_get(c, algo, call->root, why);
     if (!choice)
         return why->code;
@@ -237,6 +240,7 @@ static int bind_list(ringred_comm *c, const struct rr_call *call, struct ringred
             return rr_comm_refuse(c, rc, "%s", why.text);
         ways = ways * 31 + x.code;
         run->lane = q->run.lane;
+        run->algo = q->run.algo;
         run->program = q->run.program;
         run->segment = q->run.segment;
     }

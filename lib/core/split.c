@@ -292,6 +292,7 @@ void rr_comm_drop(ringred_comm *c)
 
     rr_requests_drop(c);
     (void)rr_family_do(f, leave, &l); /* it cannot fail */
+    rr_record_leave(c);
     rr_crew_close(l.crew, f->epoll);
     if (c == f->first) {
         if (f->shared)
@@ -393,6 +394,7 @@ static int split(ringred_comm *parent, const struct rr_split *mine, const struct
 {
     struct offer own = { 0 };
     ringred_comm *c = NULL;
+    const uint32_t number = atomic_fetch_add(&parent->record->splits, 1) + 1; /* all ranks make the same in turn */
 
     RR_TRY(rr_comm_exchange(parent, mine, room->all, sizeof *mine));
     int n = make_offer(parent, room->all, room->member, &c, &own);
@@ -413,6 +415,7 @@ static int split(ringred_comm *parent, const struct rr_split *mine, const struct
     }
     if (c) {
         rr_choose_init(c);
+        rr_record_take_part(parent, c, number, room->member[0]);
         pthread_mutex_lock(&c->family->pool);
         c->family->handles++;
         pthread_mutex_unlock(&c->family->pool);

@@ -26,6 +26,9 @@ static int enqueue(ringred_comm *c, const struct rr_message *m, struct ringred_r
     q->comm = c;
     q->talks = m->sends ? RR_SENDS : RR_RECEIVES;
     q->message = m->message;
+    q->still_ms = 0;
+    q->still_done = 0;
+    q->stall_said = false;
     q->done = NULL;
     q->talk.ask = (struct rr_ask){ .collective = RR_TALK, .type = (uint8_t)m->type, .root = m->tag, .count = m->count };
     q->talk.element_bytes = each;
@@ -141,10 +144,11 @@ int rr_talks_progress(struct rr_family *f, const struct rr_waiter *w, bool *move
     return 0;
 }
 
-int rr_talks_look(struct rr_family *f, ringred_error *why)
+int rr_talks_look(struct rr_family *f, int64_t now, ringred_error *why)
 {
-    for (const struct ringred_request *q = f->talks; q; q = q->after) {
+    for (struct ringred_request *q = f->talks; q; q = q->after) {
         ringred_comm *c = q->comm;
+        rr_stall_look_talk(q, now);
         for (int r = 0; r < c->ranks && f->post; r++)
             c->gone[r] |= f->gone[rr_engine_member(&c->engine, r)];
         if (f->post)

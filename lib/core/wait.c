@@ -101,7 +101,7 @@ int rr_wait_look(struct rr_family *f, int64_t now, ringred_error *why)
         RR_TRY(look_at(c, run, now, why));
     }
     if (f->talks)
-        RR_TRY(rr_talks_look(f, why));
+        RR_TRY(rr_talks_look(f, now, why));
     return 0;
 }
 

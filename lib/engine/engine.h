@@ -67,6 +67,7 @@ struct rr_run {
         RR_LANE_NONE, RR_LANE_TINY, RR_LANE_LAST, /* the two instead of a program */
         RR_LANE_TEAM                       /* a choice only: the run is a barrier and `team` */
     } lane;
+    int algo;                              /* what the caller calls the program, if there is no lane */
     int type, op;
     bool in_place;
     struct rr_ragged {                     /* parts of unequal length; counted in elements */

@@ -88,9 +88,10 @@ static void stalled(struct rank *me)
     coll_close(comm);
 }
 
+#define STALL "stall_warning=0.4", "timeout=60"
+
 static void test_who_is_missing_is_said_once(void **state)
 {
-#define STALL "stall_warning=0.4", "timeout=60"
     static const struct stall_case cases[] = {
         { { 2, { "transport=shm", STALL } }, 4 },
         { { 3, { "transport=shm", STALL } }, 1 << 12 },
@@ -112,10 +113,47 @@ static void test_who_is_missing_is_said_once(void **state)
     }
 }
 
+/* Rank 1 waits for a message, which rank 0 sends when it has been missed. */
+static void stalled_message(struct rank *me)
+{
+    struct heard h = { { 0 }, 0 };
+    ringred_config wishes;
+    ringred_request *request;
+    int32_t x[2] = { 0 };
+
+    ringred_config_init(&wishes, sizeof wishes);
+    wishes.log = hear;
+    wishes.log_context = &h;
+    ringred_comm *comm = coll_open_with(me, me->argument, &wishes);
+    if (me->rank == 1) {
+        coll_must(comm, ringred_recv_start(comm, x, 2, RINGRED_INT32, 0, 5, NULL, &request), "recv");
+        while (!h.times)
+            rank_check_int(ringred_wait(request, RINGRED_SECOND / 10), RINGRED_PENDING);
+        rank_check_msg(strstr(h.line, "of 2 int32 with tag 5 from rank 0 " SAYS), "which one? %s", h.line);
+        rank_check_int(ringred_wait(request, RINGRED_SECOND / 5), RINGRED_PENDING);
+        rank_check_int(h.times, 1);
+    }
+    ranks_meet(me);
+    if (me->rank == 0)
+        coll_must(comm, ringred_send(comm, x, 2, RINGRED_INT32, 1, 5), "send");
+    else
+        coll_must(comm, ringred_wait(request, RINGRED_FOREVER), "wait");
+    coll_close(comm);
+}
+
+static void test_a_message_that_does_not_come_is_told_of_once(void **state)
+{
+    static const struct coll_setup two[] = { { 2, { "transport=shm", STALL } }, { 2, { "transport=tcp", STALL } } };
+
+    (void)state;
+    coll_each(two, 2, stalled_message, 60);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_who_is_missing_is_said_once),
+        cmocka_unit_test(test_a_message_that_does_not_come_is_told_of_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -39,6 +40,60 @@ static pthread_t thread(void *(*run)(void *), void *argument)
 
     rank_check(pthread_create(&t, NULL, run, argument) == 0);
     return t;
+}
+
+/* ---- dumps beside everything ---- */
+
+struct dumper {
+    ringred_comm *comm;
+    atomic_bool over;
+    int dumps;
+};
+
+static void *dump(void *argument)
+{
+    struct dumper *d = argument;
+    char *text = malloc(1 << 18);
+
+    rank_check(text != NULL);
+    do {
+        rank_check(ringred_comm_dump(d->comm, text, 1 << 18) > 0);
+        rank_check(ringred_dump_process(getpid(), 0, text, 1 << 18) > 0);
+        d->dumps++;
+    } while (!atomic_load(&d->over));
+    free(text);
+    return NULL;
+}
+
+static void dumped(struct rank *me)
+{
+    struct dumper d = { .comm = coll_open(me, me->argument) };
+    pthread_t dumper = thread(dump, &d);
+
+    for (int i = 0; i < 300; i++) {
+        float x = 1;
+        ringred_comm *part;
+        coll_must(d.comm, ringred_allreduce(d.comm, &x, &x, 1, RINGRED_FLOAT32, RINGRED_SUM), "allreduce");
+        if (i % 50 == 0) {
+            coll_must(d.comm, ringred_comm_split(d.comm, 0, 0, &part), "split");
+            coll_must(part, ringred_barrier(part), "barrier");
+            coll_close(part);
+        }
+    }
+    ranks_meet(me);
+    if (me->rank == 0)
+        (void)ringred_comm_abort(d.comm);
+    rank_check(ringred_barrier(d.comm) < 0);
+    atomic_store(&d.over, true);
+    rank_check(pthread_join(dumper, NULL) == 0 && d.dumps > 0);
+    ranks_meet(me);
+    (void)ringred_comm_destroy(d.comm); /* its status is the failure */
+}
+
+static void test_dumps_are_taken_beside_everything(void **state)
+{
+    (void)state;
+    each_setup(dumped);
 }
 
 /* ---- ranks as threads ---- */
@@ -396,6 +451,7 @@ static void test_the_log_may_ask_what_is_wrong(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_dumps_are_taken_beside_everything),
         cmocka_unit_test(test_ranks_may_be_threads),
         cmocka_unit_test(test_any_thread_may_wait_for_a_request),
         cmocka_unit_test(test_starts_at_once_are_refused_and_may_be_tried_again),

@@ -92,6 +92,11 @@ class Communicator(Starts):
         return read_json(lambda text, room: lib.comm_describe(handle, name, nbytes, text, room),
                          self._state.failure)
 
+    def dump(self) -> Dict[str, Any]:
+        """What this rank did last, and whom it waits for. Any thread may call it while others wait, and after a failure."""
+        handle = self._state.live()
+        return read_json(lambda text, room: lib.comm_dump(handle, text, room), self._state.failure)
+
     # ---- reductions ----
 
     def allreduce(self, array: Any, out: Any = None, op: Op = "sum", dtype: Any = None) -> Any:

@@ -147,6 +147,7 @@ _functions: Dict[str, Any] = {
     "comm_local_rank": (_status, [_pointer]),
     "comm_local_size": (_status, [_pointer]),
     "comm_error": (_status, [_pointer, _error]),
+    "comm_dump": (_size, [_pointer, _text, _count]),
     "comm_describe": (_size, [_pointer, _text, ctypes.c_uint64, _text, _count]),
     "op_create": (_status, [_pointer, OperatorFunction, _pointer, _count, ctypes.POINTER(_status)]),
     "alloc": (_status, [_pointer, _count, _out]),

@@ -434,6 +434,24 @@ def describes(comm):
     assert "rank %d of %d" % (comm.rank, comm.size) in repr(comm)
 
 
+def dumps(comm):
+    array = np.zeros(4, "float32")
+    comm.allreduce(array, op="max")
+    part = comm.split(0)
+    last = comm.dump()
+    assert (last["schema"], last["rank"], last["status"]) == ("ringred-dump", comm.rank, 0)
+    first = last["communicators"][0]["operations"][0]
+    assert (first["number"], first["state"], first["op"]) == (1, "done", "max")
+    assert [c["name"] for c in part.dump()["communicators"]] == ["all/1.0"]
+    part.destroy()
+    if comm.size > 1:
+        return
+    comm.abort()
+    raises(ringred.AbortedError, comm.barrier)
+    assert comm.dump()["error"]["text"]
+    raises(ringred.AbortedError, comm.destroy)
+
+
 class Collectives(unittest.TestCase):
     def test_sums_and_averages_of_all_shapes(self):
         for size in (1, 2, 3):
@@ -470,6 +488,10 @@ class Collectives(unittest.TestCase):
 
     def test_shared_memory_outlives_its_communicator(self):
         run_ranks(2, shared_memory)
+
+    def test_dumps_say_what_ran(self):
+        for size in (1, 2):
+            run_ranks(size, dumps)
 
     def test_describe(self):
         run_ranks(2, describes)
