@@ -216,9 +216,11 @@ static ringred_comm *make(int slot, int number, const struct round *r)
     return comm;
 }
 
-static bool is_expected(enum fault fault, int32_t rc)
+static bool is_expected(const struct round *r, int rank, int32_t rc)
 {
-    switch (fault) {
+    if (r->fault == LATE && rank == r->culprit && rc == 0)
+        return true; /* the others had sent all that it needed before they gave up */
+    switch (r->fault) {
     case NOTHING:
     case STOPPED:
         return rc == 0;
@@ -283,7 +285,7 @@ static void take_part(int slot, int number, const struct round *r)
 
     calls_memory_open(&memory, comm, ROOM);
     int32_t rc = go_through(comm, &me, r, true, &left);
-    rank_check_msg(is_expected(r->fault, rc), "status %d after rank %d was: %s", rc, r->culprit, fault_names[r->fault]);
+    rank_check_msg(is_expected(r, slot, rc), "status %d after rank %d was: %s", rc, r->culprit, fault_names[r->fault]);
     if (r->fault == KILLED)
         recover(comm, &me, number, r);
     if (!left)
