@@ -386,10 +386,10 @@ static void hear(struct rr_meeting *m, int r)
 {
     struct mate *p = &m->mate[r];
 
+    if (p->in.in.kind == RR_NOTE_BACK)
+        p->back = p->in.in.step;
     switch (p->in.in.kind) {
     case RR_NOTE_BACK:
-        p->back = p->in.in.step;
-        /* fall through */
     case RR_NOTE_VIEW:
         for (int k = 0; k < m->u->size; k++)
             learn(m, k, p->heard[k] & (RR_FATE_DEAD | RR_FATE_SILENT));
