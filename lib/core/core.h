@@ -106,7 +106,7 @@ struct rr_family {
     int record_fd;              /* its memory file; -1: there is none, and only this process reads it */
     _Atomic bool dumped;        /* dump_dir has got its file */
     ringred_comm *first;        /* of all ranks; it frees itself with the family */
-    struct rr_reunion *reunion; /* where those that are left of it meet; NULL: of one rank */
+    struct rr_reunion *reunion; /* where those that are left of it meet; of one rank: what its ancestors' ranks dial, or NULL */
     _Atomic uint32_t shrinking; /* somebody is inside rr_comm_shrink */
     int handles;                /* communicators that have not been destroyed; guarded by pool */
 

@@ -143,7 +143,7 @@ int rr_comm_shrink(ringred_comm *c, int64_t timeout_ns, ringred_comm **smaller, 
 
     if (rc == 0) {
         give_up_old(f);
-        rc = f->reunion ? shrink(f, timeout_ns, &made, member, why) : alone(f, &made, why);
+        rc = f->ranks > 1 ? shrink(f, timeout_ns, &made, member, why) : alone(f, &made, why);
     }
     for (int r = 0; rc == 0 && ranks && r < made->ranks; r++)
         ranks[r] = member[r];
