@@ -188,6 +188,17 @@ static inline size_t rr_round_up(size_t n, size_t to) /* to: a power of two */
     return (n + to - 1) & ~(to - 1);
 }
 
+/* No load from here on is done before those above: atomic_thread_fence(memory_order_acquire), which the thread sanitizer
+ * does not know. */
+static inline void rr_loads_before(void)
+{
+#if defined(__aarch64__)
+    __asm__ __volatile__("dmb ishld" ::: "memory");
+#else
+    __asm__ __volatile__("" ::: "memory"); /* x86 keeps loads in order */
+#endif
+}
+
 static inline void rr_pause(void)
 {
 #if defined(__x86_64__)

@@ -315,7 +315,7 @@ void rr_shared_idle(struct rr_shared *s);
  * was read from these was right. */
 static inline bool rr_shared_is_judged(const struct rr_shared *s)
 {
-    atomic_thread_fence(memory_order_acquire); /* what was read came before this look */
+    rr_loads_before(); /* what was read of their buffers */
     return atomic_load_explicit(&s->host->verdict, memory_order_acquire) != 0;
 }
 /* I have ended an operation, and read nobody's stage any more. */
