@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define TRIES 1000 /* a process that reads its own record has it open once more, for a moment */
 #define NAME "/memfd:ringred-operations"
 
 /* The which-th descriptor of a folder of /proc that leads to a record, in order of their numbers; -1: there are fewer. */
@@ -35,6 +36,14 @@ static int find(DIR *folder, int which)
         number = next;
     }
     return number;
+}
+
+static bool is_record(int fd)
+{
+    char path[32], target[sizeof NAME + 16] = "";
+
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return readlink(path, target, sizeof target - 1) > 0 && strncmp(target, NAME, sizeof NAME - 1) == 0;
 }
 
 static ssize_t read_all(int fd, char *to, size_t room)
@@ -80,9 +89,18 @@ int rr_dump_process(int32_t pid, int32_t which, struct rr_text *t, ringred_error
     DIR *folder = opendir(path);
     if (!folder)
         return rr_fail(why, RINGRED_ESYSTEM, -1, errno, "the descriptors of process %d cannot be read", pid);
-    int number = find(folder, which);
-    snprintf(name, sizeof name, "%d", number);
-    int fd = number < 0 ? -1 : openat(dirfd(folder), name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int number = 0, fd = -1;
+    for (int tries = 0; tries < TRIES && fd < 0 && number >= 0; tries++) {
+        number = find(folder, which);
+        snprintf(name, sizeof name, "%d", number);
+        fd = number < 0 ? -1 : openat(dirfd(folder), name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        if (fd < 0 && errno != ENOENT && errno != ENXIO)
+            break;
+        if (fd >= 0 && !is_record(fd)) { /* its number means something else by now */
+            close(fd);
+            fd = -1;
+        }
+    }
     if (number < 0)
         rc = rr_fail(why, RINGRED_EINVAL, -1, 0, "process %d has no%s communicator of libringred whose operations are recorded",
                      pid, which ? " other" : "");
