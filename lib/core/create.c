@@ -1,155 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making and closing communicators: settings, rendezvous, who shares memory with whom, links, plans.
- * What the ranks must agree on is exchanged and compared before the first collective. */
-#include "core/core.h"
+/* Making and closing communicators: settings, rendezvous, who shares memory with whom, links, plans. */
+#include "core/card.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
-#define CPUS 1024
 #define SPIN_NS 200000         /* a wake-up on another CPU costs 20 to 80 us (docs/ARCHITECTURE.md) */
 #define CROWDED_SPIN_NS 500000 /* yielding: whoever else is ready runs meanwhile */
-
-/* ---- what the ranks tell each other ---- */
-
-struct card {
-    uint64_t machine;          /* hash of the kernel's boot id */
-    int32_t shared_failed;     /* a status, when this rank could not share memory */
-    int32_t no_windows;        /* this rank cannot reach every mate's heap */
-    int32_t no_fences;         /* sleepers cannot make this rank pass a fence */
-    int32_t congestion;        /* what probing loopback found; 0: nothing better */
-    uint64_t tuning;           /* hash of the table; 0: none */
-    char agreed[512];          /* the settings that must be equal: values in the order of must_agree, each with a line end */
-    uint64_t cpus[CPUS / 64];
-};
-
-/* Settings that decide what all ranks do together. */
-static const enum rr_setting must_agree[] = {
-    RR_SET_TRANSPORT,      RR_SET_NUMERICS, RR_SET_SEGMENT,     RR_SET_RANKS_PER_HOST, RR_SET_STAGE, RR_SET_HEAP,
-    RR_SET_TCP_STREAMS, RR_SET_ALGORITHM, RR_SET_TEAM,
-};
-#define MUST_AGREE (sizeof must_agree / sizeof *must_agree)
-
-/* Numbers as numbers: 64K and 65536 are one. */
-static void write_agreed(const struct rr_settings *s, char *text, size_t room)
-{
-    struct rr_text t = { text, room, 0 };
-
-    for (size_t i = 0; i < MUST_AGREE; i++) {
-        enum rr_setting which = must_agree[i];
-        bool is_word = which == RR_SET_TRANSPORT || which == RR_SET_NUMERICS || which == RR_SET_ALGORITHM ||
-                       which == RR_SET_TEAM;
-        if (is_word)
-            rr_text_add(&t, "%s\n", rr_setting_text(s, which));
-        else
-            rr_text_add(&t, "%lld\n", (long long)rr_setting(s, which));
-    }
-}
-
-static void write_card(const ringred_comm *c, struct card *card)
-{
-    const struct rr_settings *s = &c->family->settings;
-    cpu_set_t set;
-
-    memset(card, 0, sizeof *card);
-    card->machine = rr_machine_hash();
-    card->tuning = c->family->tuning ? c->family->tuning->hash : 0;
-    write_agreed(s, card->agreed, sizeof card->agreed);
-    CPU_ZERO(&set);
-    (void)sched_getaffinity(0, sizeof set, &set); /* then no CPU is known, and all count as crowded */
-    for (int cpu = 0; cpu < CPUS && cpu < CPU_SETSIZE; cpu++)
-        if (CPU_ISSET(cpu, &set))
-            card->cpus[cpu / 64] |= 1ull << cpu % 64;
-}
-
-/* The value of one of them, as another rank wrote it; it may end up on a terminal. */
-static void read_agreed(const struct card *card, size_t which, char *value, size_t room)
-{
-    const char *at = card->agreed, *end = at + sizeof card->agreed;
-    size_t n = 0;
-
-    for (size_t i = 0; i < which; i++) {
-        const char *line = memchr(at, '\n', (size_t)(end - at));
-        at = line ? line + 1 : end;
-    }
-    for (; at + n < end && at[n] && at[n] != '\n' && n < room - 1; n++)
-        value[n] = (unsigned char)at[n] < ' ' ? '?' : at[n];
-    value[n] = 0;
-}
-
-/* "rank 2 on node1 (pid 17)" */
-static const char *who(const struct rr_boot *boot, int rank, char *text, size_t room)
-{
-    const struct rr_member *m = rr_boot_member(boot, rank);
-
-    snprintf(text, room, "rank %d on %.40s (pid %d)", rank, m->name, m->pid);
-    return text;
-}
-
-static int settings_differ(const struct rr_boot *boot, const struct card *card, int r, ringred_error *why)
-{
-    char first[80], other[80], one[112], two[112];
-
-    for (size_t i = 0; i < MUST_AGREE; i++) {
-        read_agreed(&card[0], i, one, sizeof one);
-        read_agreed(&card[r], i, two, sizeof two);
-        if (strcmp(one, two) != 0)
-            return rr_fail(why, RINGRED_ECONFIG, r, 0, "the setting %s must be the same on all ranks: it is \"%s\" on %s "
-                           "and \"%s\" on %s", rr_setting_name(must_agree[i]), one,
-                           who(boot, 0, first, sizeof first), two, who(boot, r, other, sizeof other));
-    }
-    return rr_fail(why, RINGRED_ECONFIG, r, 0, "%s and %s have long settings that differ: \"%s\"...",
-                   who(boot, 0, first, sizeof first), who(boot, r, other, sizeof other), two);
-}
-
-static int compare_cards(const ringred_comm *c, const struct rr_boot *boot, const struct card *card, ringred_error *why)
-{
-    char first[80], other[80];
-
-    for (int r = 1; r < c->ranks; r++)
-        if (memcmp(card[r].agreed, card[0].agreed, sizeof card->agreed))
-            return settings_differ(boot, card, r, why);
-    for (int r = 1; r < c->ranks; r++)
-        if (card[r].tuning != card[0].tuning)
-            return rr_fail(why, RINGRED_ECONFIG, r, 0,
-                           "the tuning tables differ: %s has %s (%016llx), %s has %s (%016llx); the setting "
-                           "tuning must name the same table everywhere", who(boot, 0, first, sizeof first),
-                           card[0].tuning ? "one" : "none", (unsigned long long)card[0].tuning,
-                           who(boot, r, other, sizeof other), card[r].tuning ? "another" : "none",
-                           (unsigned long long)card[r].tuning);
-    return 0;
-}
-
-/* Are there more ranks, with `each` threads, on rank `of`'s machine than CPUs that they may use? */
-static bool is_crowded(const ringred_comm *c, const struct card *card, int of, int each)
-{
-    int ranks = 0, cpus = 0;
-
-    for (int r = 0; r < c->ranks; r++)
-        ranks += card[r].machine == card[of].machine;
-    for (int w = 0; w < CPUS / 64; w++) {
-        uint64_t all = 0;
-        for (int r = 0; r < c->ranks; r++)
-            all |= card[r].machine == card[of].machine ? card[r].cpus[w] : 0;
-        cpus += __builtin_popcountll(all);
-    }
-    return each * ranks > cpus;
-}
-
-static void count_cpus(ringred_comm *c, const struct card *card)
-{
-    c->family->crowded = is_crowded(c, card, c->rank, 1);
-    c->family->roomy = !is_crowded(c, card, c->rank, 2);
-    for (int r = 0; r < c->ranks && !c->family->crowded_any; r++) /* a machine is looked at by its lowest rank */
-        c->family->crowded_any = (r == 0 || card[r].machine != card[r - 1].machine) && is_crowded(c, card, r, 1);
-}
 
 /* ---- layout ---- */
 
@@ -204,7 +66,7 @@ static int open_shared(ringred_comm *c, struct rr_boot *boot, int *fd, int64_t d
 }
 
 /* The rank at which sharing failed: those whose mate was lost only followed. The number of ranks: none. */
-static int first_failed(const ringred_comm *c, const struct card *card)
+static int first_failed(const ringred_comm *c, const struct rr_card *card)
 {
     int follower = c->ranks;
 
@@ -218,10 +80,10 @@ static int first_failed(const ringred_comm *c, const struct card *card)
 }
 
 /* Everybody shares memory with its mates, or nobody does. */
-static int share(ringred_comm *c, struct rr_boot *boot, int64_t deadline, struct card *card,
+static int share(ringred_comm *c, struct rr_boot *boot, int64_t deadline, struct rr_card *card,
                  ringred_error *why)
 {
-    struct card mine = card[c->rank];
+    struct rr_card mine = card[c->rank];
     ringred_error own;
     bool must = !c->family->wires.name[0];
     int *fd = rr_alloc((size_t)c->ranks, sizeof *fd);
@@ -266,13 +128,13 @@ static void tell_mates(const ringred_comm *c, const struct rr_boot *boot)
     for (int r = 0; r < c->ranks; r++)
         if (r != c->rank && c->layout.host[r] == c->layout.host[c->rank])
             rr_log(&c->family->log, RINGRED_LOG_INFO, "link to %s: shared memory (the same host)",
-                   who(boot, r, text, sizeof text));
+                   rr_who(boot, r, text, sizeof text));
 }
 
 /* The lowest rank of each machine finds out what suits its loopback; the others take that. */
-static int congestion(ringred_comm *c, struct rr_boot *boot, struct card *card, ringred_error *why)
+static int congestion(ringred_comm *c, struct rr_boot *boot, struct rr_card *card, ringred_error *why)
 {
-    struct card mine = card[c->rank];
+    struct rr_card mine = card[c->rank];
     int lowest = 0;
 
     while (card[lowest].machine != mine.machine)
@@ -315,7 +177,7 @@ static int streams_between_hosts(const ringred_comm *c, const struct rr_boot *bo
     return rr_choose_streams((c->ranks + local - 1) / local, local);
 }
 
-static int link_up(ringred_comm *c, struct rr_boot *boot, struct card *card, ringred_error *why)
+static int link_up(ringred_comm *c, struct rr_boot *boot, struct rr_card *card, ringred_error *why)
 {
     size_t n = (size_t)c->ranks;
 
@@ -418,16 +280,16 @@ static int make_ready(ringred_comm *c, ringred_error *why)
 static int join(ringred_comm *c, struct rr_boot *boot, int64_t deadline, ringred_error *why)
 {
     const struct rr_wires *wires = &c->family->wires;
-    struct card *card = rr_alloc((size_t)c->ranks, sizeof *card);
+    struct rr_card *card = rr_alloc((size_t)c->ranks, sizeof *card);
     int rc;
 
     if (!card)
         return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory for %d ranks", c->ranks);
-    write_card(c, &card[c->rank]);
-    struct card mine = card[c->rank];
+    rr_card_write(c, &card[c->rank]);
+    struct rr_card mine = card[c->rank];
     rc = rr_boot_allgather(boot, &mine, sizeof mine, card, why);
     if (rc == 0)
-        rc = compare_cards(c, boot, card, why);
+        rc = rr_cards_compare(c, boot, card, why);
     if (rc == 0)
         rc = find_layout(c, boot, !wires->shm, why);
     if (rc == 0 && !wires->name[0] && c->layout.hosts > 1)
@@ -440,7 +302,7 @@ static int join(ringred_comm *c, struct rr_boot *boot, int64_t deadline, ringred
     if (rc == 0 && c->engine.shared)
         tell_mates(c, boot);
     if (rc == 0)
-        count_cpus(c, card);
+        rr_cards_count_cpus(c, card);
     if (rc == 0 && c->layout.hosts > 1)
         rc = wires->by ? plug_in(c, boot, deadline, why) : link_up(c, boot, card, why);
     if (rc == 0)
