@@ -104,6 +104,19 @@ int32_t ringred_comm_group(ringred_comm *comm, const int32_t *ranks, int32_t cou
     return make_part(comm, &mine, part);
 }
 
+static int check_remake(const char *what, const ringred_comm *comm, int64_t timeout_ns, ringred_comm *const *made,
+                        ringred_error *why)
+{
+    if (!comm || !made)
+        return rr_fail(why, RINGRED_EINVAL, -1, 0, "%s: %s is NULL", what, comm ? "where the communicator goes" : "comm");
+    if (timeout_ns < -1)
+        return rr_fail(why, RINGRED_EINVAL, -1, 0, "%s: timeout_ns is %lld; give nanoseconds, 0 for the setting init_timeout, "
+                       "or -1", what, (long long)timeout_ns);
+    if (comm->family->forks != rr_forks())
+        return rr_fail(why, RINGRED_EFORKED, -1, 0, "%s", ringred_status_text(RINGRED_EFORKED));
+    return 0;
+}
+
 static int64_t time_of(const ringred_comm *comm, int64_t timeout_ns)
 {
     return timeout_ns ? timeout_ns : rr_setting(&comm->family->settings, RR_SET_INIT_TIMEOUT);
@@ -116,13 +129,7 @@ int32_t ringred_comm_shrink(ringred_comm *comm, int64_t timeout_ns, ringred_comm
 
     why = why ? why : &own;
     ringred_error_init(why);
-    if (!comm || !smaller)
-        return rr_fail(why, RINGRED_EINVAL, -1, 0, "shrink: %s is NULL", comm ? "smaller" : "comm");
-    if (timeout_ns < -1)
-        return rr_fail(why, RINGRED_EINVAL, -1, 0, "shrink: timeout_ns is %lld; give nanoseconds, 0 for the setting "
-                       "init_timeout, or -1", (long long)timeout_ns);
-    if (comm->family->forks != rr_forks())
-        return rr_fail(why, RINGRED_EFORKED, -1, 0, "%s", ringred_status_text(RINGRED_EFORKED));
+    RR_TRY(check_remake("shrink", comm, timeout_ns, smaller, why));
     return rr_comm_shrink(comm, time_of(comm, timeout_ns), smaller, ranks, why);
 }
 
@@ -133,18 +140,12 @@ int32_t ringred_comm_grow(ringred_comm *comm, const ringred_unique_id *id, int32
 
     why = why ? why : &own;
     ringred_error_init(why);
-    if (!comm || !larger)
-        return rr_fail(why, RINGRED_EINVAL, -1, 0, "grow: %s is NULL", comm ? "larger" : "comm");
+    RR_TRY(check_remake("grow", comm, timeout_ns, larger, why));
     if (comm->rank == 0 && !id)
         return rr_fail(why, RINGRED_EINVAL, 0, 0, "grow: rank 0 gives no id; make one with ringred_unique_id_create");
     if (size <= comm->ranks || size > RR_RANKS_MOST)
         return rr_fail(why, RINGRED_EINVAL, -1, 0, "grow: size is %d; give more than the %d ranks there are", size,
                        comm->ranks);
-    if (timeout_ns < -1)
-        return rr_fail(why, RINGRED_EINVAL, -1, 0, "grow: timeout_ns is %lld; give nanoseconds, 0 for the setting "
-                       "init_timeout, or -1", (long long)timeout_ns);
-    if (comm->family->forks != rr_forks())
-        return rr_fail(why, RINGRED_EFORKED, -1, 0, "%s", ringred_status_text(RINGRED_EFORKED));
     return rr_comm_grow(comm, id, size, time_of(comm, timeout_ns), larger, why);
 }
 

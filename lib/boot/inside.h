@@ -187,6 +187,8 @@ struct rr_join {
     struct rr_entry entry;
 };
 
+/* The addresses by which a rank may be reached from network `net`, best first; how many. */
+int rr_entry_ways(const struct rr_entry *e, uint64_t net, struct rr_address to[RR_ADDRESSES]);
 void rr_entry_write(const struct rr_entry *e, unsigned char to[RR_ENTRY_BYTES]);
 void rr_join_write(const struct rr_join *j, unsigned char to[RR_JOIN_BYTES]);
 int rr_entry_read(struct rr_reader *r, struct rr_entry *e);                   /* 0 or EWIRE */

@@ -158,6 +158,16 @@ int rr_fail_read(const unsigned char *from, size_t bytes, ringred_error *why)
     return why->code;
 }
 
+int rr_entry_ways(const struct rr_entry *e, uint64_t net, struct rr_address to[RR_ADDRESSES])
+{
+    int n = 0;
+
+    for (int i = 0; i < e->addresses; i++)
+        if (e->address[i].family != RR_FAMILY_NONE && (!e->address[i].loopback || e->net == net))
+            to[n++] = e->address[i];
+    return n;
+}
+
 void rr_entry_write(const struct rr_entry *e, unsigned char to[RR_ENTRY_BYTES])
 {
     uint32_t count = (uint32_t)e->addresses;

@@ -279,17 +279,13 @@ static void aim(struct rr_meeting *m, int r)
 {
     const struct rr_reunion *u = m->u;
     const struct rr_badge badge = { u->key, u->job, u->rank, RR_PURPOSE_REUNION, 0 };
-    const struct rr_entry *e = &u->entry[r];
     struct rr_address to[RR_ADDRESSES];
-    int n = 0;
+    int n = rr_entry_ways(&u->entry[r], u->entry[u->rank].net, to);
 
     m->mate[r].since_ns = m->started_ns;
     rr_dial_init(&m->mate[r].dial, &badge, r);
     m->mate[r].dial.net = &m->net;
     m->mate[r].dial.extra = &m->extra;
-    for (int i = 0; i < e->addresses; i++)
-        if (e->address[i].family != RR_FAMILY_NONE && (!e->address[i].loopback || e->net == u->entry[u->rank].net))
-            to[n++] = e->address[i];
     rr_dial_aim(&m->mate[r].dial, to, n);
 }
 
@@ -305,7 +301,6 @@ static void say(struct rr_meeting *m, struct mate *p)
 {
     enum rr_note_kind kind = p->due;
     size_t bytes = (size_t)m->u->size;
-
     uint32_t round = kind == RR_NOTE_BACK ? m->joined : m->round;
 
     if (kind == RR_NOTE_VIEW || kind == RR_NOTE_BACK) {
@@ -464,7 +459,8 @@ static void collect(struct rr_meeting *m)
         if (r == m->u->rank)
             continue;
         p->in.at = p->in.fd >= 0 ? rr_polls_add(&m->polls, p->in.fd, POLLIN) : -1;
-        p->out.at = p->out.fd >= 0 ? rr_polls_add(&m->polls, p->out.fd, (short)(POLLIN | (p->out.sending ? POLLOUT : 0))) : -1;
+        short events = (short)(POLLIN | (p->out.sending ? POLLOUT : 0));
+        p->out.at = p->out.fd >= 0 ? rr_polls_add(&m->polls, p->out.fd, events) : -1;
         if (p->out.fd < 0 && !(p->fate & RR_FATE_DEAD))
             rr_dial_polls(&p->dial, &m->polls);
     }
@@ -529,8 +525,8 @@ static int check_majority(struct rr_meeting *m)
     list(m, true, &h);
     list(m, false, &x);
     return rr_fail(&m->failure, RINGRED_EPARTITION, lost, 0,
-                   "ranks %s are no majority of %d, and of the others (%s) rank %d is not known to be dead: it may go on "
-                   "somewhere else", here, m->u->size, missing, lost);
+                   "ranks %s are no majority of %d, and of the others (%s) rank %d is not known to be dead: it may go "
+                   "on somewhere else", here, m->u->size, missing, lost);
 }
 
 static int decide(struct rr_meeting *m)
@@ -626,8 +622,8 @@ int rr_reunion_agree(struct rr_meeting *m, bool doubt, struct rr_agreed *a, ring
         if (call->interrupt && now >= m->asked_ns + RR_INTERRUPT_NS / 2) {
             m->asked_ns = now;
             if (rr_is_interrupted(call->interrupt))
-                rr_fail(&m->failure, RINGRED_EINTERRUPTED, m->u->rank, 0, "the caller interrupted rank %d while it looked "
-                        "for those that are left", m->u->rank);
+                rr_fail(&m->failure, RINGRED_EINTERRUPTED, m->u->rank, 0, "the caller interrupted rank %d while it "
+                        "looked for those that are left", m->u->rank);
         }
     }
     say_all(m, rr_now_ns() + PART_NS);

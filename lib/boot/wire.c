@@ -140,17 +140,13 @@ static int add_dial(struct rr_boot *b, int rank, int stream, ringred_error *why)
     struct rr_badge badge = { b->launch.key, b->session, b->rank, RR_PURPOSE_DATA, stream };
     struct rr_dial *d = &b->dial[b->dials++];
     struct rr_address to[RR_ADDRESSES];
-    int n = 0;
+    int n = rr_entry_ways(e, b->entry[b->rank].net, to);
 
     rr_dial_init(d, &badge, rank);
     d->net = &b->net;
     d->extra = &b->extra;
     d->inside = b->inside;
     d->outside = b->outside;
-    for (int i = 0; i < e->addresses; i++)
-        if (e->address[i].family != RR_FAMILY_NONE &&
-            (!e->address[i].loopback || e->net == b->entry[b->rank].net))
-            to[n++] = e->address[i];
     if (n > 1 && e->net != b->entry[b->rank].net)
         spread(&b->net, to, n, stream);
     rr_dial_aim(d, to, n);

@@ -7,7 +7,6 @@
  * lie on this one, and no wire can be cut. */
 #include "failure.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <sched.h>
@@ -337,18 +336,6 @@ static void judge_after(struct trial *t, int r)
         blame(t, "rank %d has %d descriptors and %d threads more", r, o->descriptors, o->threads);
 }
 
-static int entries(const char *folder)
-{
-    DIR *d = opendir(folder);
-    int n = 0;
-
-    while (d && readdir(d))
-        n++;
-    if (d)
-        closedir(d);
-    return n;
-}
-
 static void judge(struct trial *t, int files)
 {
     for (int r = 0; r < RANKS; r++) {
@@ -363,8 +350,8 @@ static void judge(struct trial *t, int files)
     }
     if (waitpid(-1, NULL, WNOHANG) >= 0)
         blame(t, "a process is left");
-    if (entries("/dev/shm") != files)
-        blame(t, "/dev/shm has %d entries more", entries("/dev/shm") - files);
+    if (job_entries("/dev/shm") != files)
+        blame(t, "/dev/shm has %d entries more", job_entries("/dev/shm") - files);
 }
 
 /* ---- the table ---- */
@@ -409,7 +396,7 @@ static void print(const struct trial *t, const char *name)
 static void try_cell(const struct cell *c, const char *name)
 {
     struct trial t = { .cell = *c };
-    int files = entries("/dev/shm");
+    int files = job_entries("/dev/shm");
 
     run(&t);
     judge(&t, files);

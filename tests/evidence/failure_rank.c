@@ -3,7 +3,6 @@
 
 #include "base/base.h" /* for rr_alloc_fail_after alone: all else is the client's */
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
@@ -50,18 +49,6 @@ int failure_host_of(enum layout layout, int rank)
 }
 
 /* ---- what a rank sees of itself ---- */
-
-static int count_in(const char *folder)
-{
-    DIR *d = opendir(folder);
-    int n = 0;
-
-    while (d && readdir(d))
-        n++;
-    if (d)
-        closedir(d);
-    return n;
-}
 
 static int64_t cpu_ns(void)
 {
@@ -424,8 +411,8 @@ void failure_rank(struct job *job, int rank)
     if (!p.data)
         job_fail(rank, "no memory");
     ringred_error_init(&why);
-    descriptors = count_in("/proc/self/fd");
-    threads = count_in("/proc/self/task");
+    descriptors = job_entries("/proc/self/fd");
+    threads = job_entries("/proc/self/task");
     rc = create_at_moment(&p, &why);
     if (rc == 0) {
         live(&p);
@@ -434,7 +421,7 @@ void failure_rank(struct job *job, int rank)
         p.mine->later = rc;
         be_quiet(&p);
     }
-    p.mine->descriptors = count_in("/proc/self/fd") - descriptors;
-    p.mine->threads = count_in("/proc/self/task") - threads;
+    p.mine->descriptors = job_entries("/proc/self/fd") - descriptors;
+    p.mine->threads = job_entries("/proc/self/task") - threads;
     atomic_store(&p.mine->done, 1);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "job.h"
 
+#include <dirent.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -35,6 +36,18 @@ void job_nap_ms(int ms)
     struct timespec t = { ms / 1000, ms % 1000 * 1000000L };
 
     nanosleep(&t, NULL);
+}
+
+int job_entries(const char *folder)
+{
+    DIR *d = opendir(folder);
+    int n = 0;
+
+    while (d && readdir(d))
+        n++;
+    if (d)
+        closedir(d);
+    return n;
 }
 
 void job_open(struct job *job, int size, const char *transport)

@@ -57,5 +57,6 @@ void job_meet(struct job *job,
 
 int64_t job_now_ns(void);
 void job_nap_ms(int ms);
+int job_entries(const char *folder); /* such as /proc/self/fd: to be compared with what it was before */
 
 #endif

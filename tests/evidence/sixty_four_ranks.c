@@ -4,7 +4,6 @@
  *     sixty_four_ranks [ranks, 64] */
 #include "job.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,18 +31,6 @@ struct figures {
 struct notes {
     struct figures at[JOB_RANKS]; /* more than JOB_ROOM would be too many */
 };
-
-static long descriptors(void)
-{
-    DIR *d = opendir("/proc/self/fd");
-    long n = 0;
-
-    while (d && readdir(d))
-        n++;
-    if (d)
-        closedir(d);
-    return n;
-}
 
 /* Private memory in use. The shared stage is the host's, and counted once. */
 static long private_kib(void)
@@ -92,15 +79,15 @@ static void live(struct job *job, int rank)
     ringred_comm *comm, *part;
 
     job_meet(job, job->size);
-    long fds = descriptors(), kib = private_kib();
+    long fds = job_entries("/proc/self/fd"), kib = private_kib();
     int64_t began = job_now_ns();
     comm = job_join(job, 0, rank, job->size, job->settings);
     mine->create_ns = job_now_ns() - began;
-    mine->fds = descriptors() - fds;
+    mine->fds = job_entries("/proc/self/fd") - fds;
     mine->kib = private_kib() - kib;
     if (ringred_comm_split(comm, rank % 2, rank, &part) < 0)
         job_fail(rank, "split failed");
-    mine->part_fds = descriptors() - fds - mine->fds;
+    mine->part_fds = job_entries("/proc/self/fd") - fds - mine->fds;
     mine->part_kib = private_kib() - kib - mine->kib;
     check_sums(comm, rank, job->size);
     if (ringred_comm_destroy(part) < 0 || ringred_comm_destroy(comm) < 0)

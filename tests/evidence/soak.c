@@ -4,8 +4,8 @@
  * are left shrink, go on, and take in a new process for the one that was killed. Ranks are processes that live on from round to round.
  *     soak [SECONDS, 180] [SEED] */
 #include "calls.h"
+#include "job.h"
 
-#include <dirent.h>
 #include <malloc.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -58,21 +58,6 @@ static struct board *board;
 static pid_t pid[SIZE];
 static struct calls_memory memory; /* of this process; windows are each round's own */
 
-static int64_t now_ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
-static void nap(void)
-{
-    const struct timespec t = { 0, 1000000 };
-
-    (void)nanosleep(&t, NULL); /* a signal only ends it early */
-}
-
 /* ---- what a process holds ---- */
 
 struct held {
@@ -80,22 +65,10 @@ struct held {
     long private_kb;
 };
 
-static int entries(const char *folder)
-{
-    DIR *d = opendir(folder);
-    int n = 0;
-
-    while (d && readdir(d))
-        n++;
-    if (d)
-        closedir(d);
-    return n;
-}
-
 static struct held hold(void)
 {
     (void)malloc_trim(0); /* what was freed is not held */
-    struct held h = { entries("/proc/self/fd"), entries("/proc/self/task"), 0, 0 };
+    struct held h = { job_entries("/proc/self/fd"), job_entries("/proc/self/task"), 0, 0 };
     FILE *f = fopen("/proc/self/maps", "re");
     char line[512];
     long kb;
@@ -206,7 +179,7 @@ static ringred_comm *make(int slot, int number, const struct round *r)
         atomic_store(&board->id_of, number);
     }
     while (atomic_load(&board->id_of) < number)
-        nap();
+        job_nap_ms(1);
     config.rank = slot;
     config.size = SIZE;
     config.id = &board->id;
@@ -307,7 +280,7 @@ static void take_place(int number, const struct round *r)
     for (int i = 0; i < 2 && r->layout[i]; i++)
         settings[5 + i] = r->layout[i];
     while (atomic_load(&board->newcomer_id_of) < number)
-        nap();
+        job_nap_ms(1);
     ringred_config_init(&config, sizeof config);
     config.rank = SIZE - 1;
     config.size = SIZE;
@@ -328,7 +301,7 @@ static void live(int slot, int first, bool newcomer)
 
     for (int number = first, rounds = 0;; number++, rounds++) {
         while (atomic_load(&board->number) < number && atomic_load(&board->number) >= 0)
-            nap();
+            job_nap_ms(1);
         if (atomic_load(&board->number) < 0)
             break;
         const struct round r = board->round;
@@ -360,7 +333,7 @@ static void start(int slot, int first, bool newcomer)
 /* Looks after the processes until all have ended the round. 0: fine. */
 static int watch(int number, const struct round *r)
 {
-    int64_t end = now_ms() + HANG_S * 1000;
+    int64_t end = job_now_ns() + HANG_S * RINGRED_SECOND;
 
     for (;;) {
         bool all = true;
@@ -369,7 +342,7 @@ static int watch(int number, const struct round *r)
             pid_t changed = waitpid(pid[s], &status, WNOHANG | WUNTRACED);
             if (changed == pid[s] && WIFSTOPPED(status)) {
                 for (int i = 0; i < 200; i++) /* the others wait for it meanwhile */
-                    nap();
+                    job_nap_ms(1);
                 (void)kill(pid[s], SIGCONT);
             } else if (changed == pid[s] && r->fault == KILLED && s == r->culprit && WIFSIGNALED(status)) {
                 start(s, number, true);
@@ -381,14 +354,14 @@ static int watch(int number, const struct round *r)
         }
         if (all)
             return 0;
-        if (now_ms() >= end) {
+        if (job_now_ns() >= end) {
             printf("it hangs:");
             for (int s = 0; s < SIZE; s++)
                 printf(" rank %d %s", s, atomic_load(&board->done[s]) >= number ? "has ended" : "has not");
             printf("\n");
             return 1;
         }
-        nap();
+        job_nap_ms(1);
     }
 }
 
@@ -404,9 +377,9 @@ static void end_all(void)
 {
     atomic_store(&board->number, -1);
     for (int s = 0; s < SIZE; s++) {
-        int64_t end = now_ms() + 5000;
-        while (waitpid(pid[s], NULL, WNOHANG) == 0 && now_ms() < end)
-            nap();
+        int64_t end = job_now_ns() + 5 * RINGRED_SECOND;
+        while (waitpid(pid[s], NULL, WNOHANG) == 0 && job_now_ns() < end)
+            job_nap_ms(1);
         if (kill(pid[s], 0) == 0 && waitpid(pid[s], NULL, WNOHANG) == 0) {
             (void)kill(pid[s], SIGKILL);
             (void)waitpid(pid[s], NULL, 0);
@@ -418,7 +391,7 @@ int main(int argc, char **argv)
 {
     long seconds = argc > 1 ? strtol(argv[1], NULL, 10) : 180;
     struct numbers_random random = { argc > 2 ? strtoull(argv[2], NULL, 0) : (uint64_t)time(NULL) };
-    int64_t end = now_ms() + seconds * 1000;
+    int64_t began = job_now_ns(), end = began + seconds * RINGRED_SECOND;
     int rounds = 0, failed = 0, of[FAULTS] = { 0 };
 
     printf("seed %llu\n", (unsigned long long)random.state);
@@ -427,7 +400,7 @@ int main(int argc, char **argv)
         return 1;
     for (int s = 0; s < SIZE; s++)
         start(s, 1, false);
-    while (!failed && now_ms() < end) {
+    while (!failed && job_now_ns() < end) {
         draw_round(&board->round, &random);
         atomic_store(&board->number, ++rounds);
         failed = watch(rounds, &board->round);
@@ -440,7 +413,8 @@ int main(int argc, char **argv)
     end_all();
     for (int f = 0; f < FAULTS; f++)
         printf("%s%s %d", f ? ", " : "faults: ", fault_names[f], of[f]);
-    printf("\n%s: %d rounds in %ld s, %llu operations, of which %llu were checked\n", failed ? "FAILS" : "holds", rounds, seconds,
+    printf("\n%s: %d rounds in %.0f s, %llu operations, of which %llu were checked\n", failed ? "FAILS" : "holds", rounds,
+           (double)(job_now_ns() - began) / 1e9,
            (unsigned long long)board->operations, (unsigned long long)board->checked);
     return failed;
 }

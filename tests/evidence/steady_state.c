@@ -4,7 +4,6 @@
  * [--quick]     a tenth of them over tcp */
 #include "job.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,24 +58,12 @@ struct state {
     long faults, allocations, descriptors;
 };
 
-static long count_descriptors(void)
-{
-    DIR *d = opendir("/proc/self/fd");
-    long n = 0;
-
-    while (d && readdir(d))
-        n++;
-    if (d)
-        closedir(d);
-    return n;
-}
-
 static struct state look(void)
 {
     struct state s;
     struct rusage u;
 
-    s.descriptors = count_descriptors();
+    s.descriptors = job_entries("/proc/self/fd");
     s.allocations = atomic_load(&allocations);
     getrusage(RUSAGE_SELF, &u);
     s.faults = u.ru_minflt;
@@ -92,7 +79,7 @@ static struct state since(struct state before)
     getrusage(RUSAGE_SELF, &u);
     s.faults = u.ru_minflt - before.faults;
     s.allocations = atomic_load(&allocations) - before.allocations;
-    s.descriptors = count_descriptors() - before.descriptors;
+    s.descriptors = job_entries("/proc/self/fd") - before.descriptors;
     return s;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Promise: whichever instruction of an operation in shared memory is a rank's last one, the others end: with the right numbers where it had
  * done its part, else with its name, within two seconds; and then nothing else of theirs works.
- *     stepped           every instruction of every lane, before and behind the others
+ *     stepped           every instruction of every lane, beside the others and before them
  *     stepped --quick   some hundred of them; the bound is five times as wide
  * The rank is traced: it runs one instruction after another, and is killed behind the kth, for every k until it has done its part. */
 #include "job.h"
@@ -236,7 +236,7 @@ int main(int argc, char **argv)
                 }
                 gone = k;
             }
-            printf("%-26s | the others %s | %ld instructions%s\n", lanes[i].name, behind ? "come behind" : "wait already", gone,
+            printf("%-26s | the others %s | %ld instructions%s\n", lanes[i].name, behind ? "come behind" : "come beside", gone,
                    more ? ", and more" : "");
             fflush(stdout);
         }
