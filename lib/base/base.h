@@ -131,6 +131,7 @@ enum rr_setting {
     RR_SET_LINGER,           /* seconds that destroy waits for what peers have not read */
     RR_SET_TCP_CONGESTION,   /* auto (probe) | system | a name the kernel knows */
     RR_SET_TCP_STREAMS,      /* connections to a rank of another host; 0: chosen */
+    RR_SET_TCP_ENCRYPTION,   /* off | on | chacha20: without AES-256-GCM */
     RR_SET_STAGE,            /* bytes of shared stage per rank */
     RR_SET_HEAP,             /* most bytes of ringred_alloc memory per rank; 0: this host's memory */
     RR_SET_SPIN,             /* microseconds to spin or yield before sleeping; -1: chosen */

@@ -74,6 +74,9 @@ static const struct row {
     [RR_SET_TCP_STREAMS] = { "tcp_streams", NUMBER, 0, 16, "0", NULL,
                              "connections to each rank of another host; 0: as many as make 16 from each host, "
                              "at most 8" },
+    [RR_SET_TCP_ENCRYPTION] = { "tcp_encryption", CHOICE, 0, 0, "off", "off|on|chacha20",
+                                "on: what travels over TCP is encrypted, which takes a key; chacha20: also where both ends "
+                                "have AES in hardware" },
     [RR_SET_STAGE] = { "stage", BYTES, 0, 1 << 30, "0", NULL,
                        "bytes of shared memory per rank that ordinary buffers are handed over in, at "
                        "least 64K; 0: chosen" },

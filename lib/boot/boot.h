@@ -7,6 +7,8 @@
 
 #include "base/base.h"
 
+#include <sodium.h>
+
 #define RR_WIRE_VERSION 2
 #define RR_KEY_BYTES    32
 #define RR_RANKS_MOST   4096 /* what a root needs is 12 bits (rr_ask_scale) */
@@ -45,6 +47,40 @@ struct rr_member {
  * not tell (no /proc), each process counts as on a machine of its own. */
 uint64_t rr_machine_hash(void);
 
+/* ---- sealing: how connections are encrypted ---- */
+
+/* What seals one connection: made in its handshake, and of no other. */
+enum rr_cipher { RR_CIPHER_NONE, RR_CIPHER_AES256GCM, RR_CIPHER_CHACHA20 };
+struct rr_seal {
+    enum rr_cipher cipher;
+    unsigned char out[RR_KEY_BYTES], in[RR_KEY_BYTES]; /* of what this end sends, and gets */
+};
+
+/* Bytes travel in records: a length, which is authenticated, the bytes in cipher, and a tag. Their number is the nonce,
+ * so nothing can be changed, repeated, left out or put elsewhere unseen. docs/WIRE.md */
+#define RR_RECORD_HEAD 4
+#define RR_RECORD_TAG  16
+#define RR_RECORD_MORE (RR_RECORD_HEAD + RR_RECORD_TAG) /* bytes of a record beyond those that it holds */
+#define RR_RECORD_MOST ((size_t)16 << 10)               /* bytes in a record */
+#define RR_RECORD_KEY  65536                            /* records that have one key */
+
+/* One direction. */
+struct rr_sealing {
+    crypto_aead_aes256gcm_state aes; /* of the key */
+    enum rr_cipher cipher;
+    uint64_t records; /* so far: the nonce of the next */
+    unsigned char key[RR_KEY_BYTES];
+};
+
+void rr_sealing_init(struct rr_sealing *s, enum rr_cipher cipher, const unsigned char key[RR_KEY_BYTES]);
+/* Of `length` bytes, which may lie in the record already. Returns the size of the record. */
+size_t rr_seal_record(struct rr_sealing *s, const unsigned char *from, size_t length, unsigned char *record);
+/* Of the record's head: how many bytes it says that it holds. */
+uint32_t rr_record_length(const unsigned char *record);
+/* Checks the whole record, then opens it. False: it is none of the peer's, or not its next. */
+bool rr_unseal_record(struct rr_sealing *s, const unsigned char *record, unsigned char *to);
+
+
 struct rr_boot;
 
 /* Meets all ranks at rank 0; returns when everybody's member entry is known to everybody. The
@@ -68,8 +104,10 @@ void rr_boot_congestion(struct rr_boot *boot, const char *inside, const char *ou
 
 /* want[r] proved TCP connections to every rank r (symmetric between ranks, at most `streams`), into
  * fd[r * streams + i] (-1 elsewhere): non-blocking, close-on-exec, TCP_NODELAY. The lower rank dials.
+ * seal[r * streams + i] is what seals it, under the setting tcp_encryption (NULL is fine without).
  * address[r] is set in the members. Collective. */
-int rr_boot_wire(struct rr_boot *boot, const uint8_t *want, int streams, int *fd, ringred_error *why);
+int rr_boot_wire(struct rr_boot *boot, const uint8_t *want, int streams, int *fd, struct rr_seal *seal,
+                 ringred_error *why);
 
 /* Proved Unix sockets between the lowest rank of this host and each other rank of it: on the lowest
  * rank fd[r] for each other local rank r, elsewhere fd[lowest]; -1 for the rest. Checks peer

@@ -316,9 +316,13 @@ void rr_dial_turn(struct rr_dial *d, const struct rr_polls *p)
     begin(d, now);
 }
 
-int rr_dial_take(struct rr_dial *d)
+int rr_dial_take(struct rr_dial *d, struct rr_seal *seal)
 {
-    return rr_hand_take(&d->try[d->winner].hand);
+    struct rr_hand *h = &d->try[d->winner].hand;
+
+    if (seal)
+        *seal = h->seal;
+    return rr_hand_take(h);
 }
 
 void rr_dial_again(struct rr_dial *d)

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -93,6 +94,7 @@ static void guest_turn(struct rr_gate *g, struct rr_guest *s, const struct rr_lo
                        rr_admit *admit, void *context)
 {
     char from[RR_ADDRESS_TEXT];
+    struct rr_seal seal;
     int rc, rank, stream;
 
     peer_text(s->hand.fd, from);
@@ -106,7 +108,9 @@ static void guest_turn(struct rr_gate *g, struct rr_guest *s, const struct rr_lo
     }
     rank = s->hand.peer;
     stream = s->hand.stream;
-    admit(context, rr_hand_take(&s->hand), rank, stream);
+    seal = s->hand.seal;
+    admit(context, rr_hand_take(&s->hand), rank, stream, &seal);
+    sodium_memzero(&seal, sizeof seal);
 }
 
 /* Has it proved itself? Then its dialler may have taken it already, and would not come again. */

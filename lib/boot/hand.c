@@ -10,7 +10,8 @@
  * The listener speaks first, so that a dialler that has reached somebody else's service says
  * nothing to it. The dialler proves first, so that a stranger gets no MAC out of a listener. Both
  * nonces, both ranks, direction, purpose, version and job lie under both MACs: nothing can be
- * replayed, reflected or carried over to another connection. A dialler may try several addresses at
+ * replayed, reflected or carried over to another connection. Where connections are encrypted, nonces are public keys,
+ * whose exchange gives keys that are this connection's alone. A dialler may try several addresses at
  * once and says which connection it has taken: only that one exists for the listener. All numbers are
  * little-endian. */
 #include "boot/hand.h"
@@ -27,6 +28,7 @@
 static const unsigned char magic[8] = { 'r', 'i', 'n', 'g', 'r', 'e', 'd', '\n' };
 static const unsigned char label_dial[16] = "ringred dial";
 static const unsigned char label_accept[16] = "ringred accept";
+static const unsigned char label_seal[16] = "ringred seal";
 
 static void put_u16(unsigned char *to, uint16_t v)
 {
@@ -79,16 +81,79 @@ static bool mac_holds(const struct rr_hand *h, const unsigned char label[16], si
     return sodium_memcmp(right, given, RR_MAC_BYTES) == 0;
 }
 
+/* ---- sealing: X25519 between the nonces, which the MACs cover ---- */
+
+/* Whoever learns the job's key later cannot open what was sealed before: that took a secret which is gone. */
+static void write_nonce(struct rr_hand *h, unsigned char nonce[RR_NONCE_BYTES])
+{
+    if (!h->badge.offers) {
+        randombytes_buf(nonce, RR_NONCE_BYTES);
+        return;
+    }
+    randombytes_buf(h->secret, sizeof h->secret);
+    (void)crypto_scalarmult_base(nonce, h->secret); /* cannot fail */
+}
+
+/* The proof's MAC holds. One key for each direction, from the job's key, the exchange and all that was said. */
+static enum rr_verdict make_seal(struct rr_hand *h, uint8_t theirs, const unsigned char *their_nonce, bool dials)
+{
+    unsigned char shared[crypto_scalarmult_BYTES], keys[2 * RR_KEY_BYTES];
+    crypto_generichash_state s;
+
+    if (!(h->badge.offers & theirs & RR_OFFERS_SEAL))
+        return RR_VERDICT_NONE;
+    if (crypto_scalarmult(shared, h->secret, their_nonce) != 0)
+        return RR_VERDICT_KEY; /* a point that honest ends do not draw */
+    crypto_generichash_init(&s, h->badge.key, RR_KEY_BYTES, sizeof keys);
+    crypto_generichash_update(&s, label_seal, sizeof label_seal);
+    crypto_generichash_update(&s, shared, sizeof shared);
+    crypto_generichash_update(&s, h->greeting, RR_GREETING_BYTES);
+    crypto_generichash_update(&s, h->proof, RR_PROOF_BYTES);
+    crypto_generichash_final(&s, keys, sizeof keys);
+    memcpy(h->seal.out, keys + (dials ? 0 : RR_KEY_BYTES), RR_KEY_BYTES);
+    memcpy(h->seal.in, keys + (dials ? RR_KEY_BYTES : 0), RR_KEY_BYTES);
+    h->seal.cipher = h->badge.offers & theirs & RR_OFFERS_AES ? RR_CIPHER_AES256GCM : RR_CIPHER_CHACHA20;
+    sodium_memzero(&s, sizeof s);
+    sodium_memzero(shared, sizeof shared);
+    sodium_memzero(keys, sizeof keys);
+    return RR_VERDICT_NONE;
+}
+
+/* Those who meet may differ, and are told so by name when they compare their settings. */
+static bool seals_alike(const struct rr_hand *h, uint8_t theirs)
+{
+    return h->badge.purpose == RR_PURPOSE_MEET || !((h->badge.offers ^ theirs) & RR_OFFERS_SEAL);
+}
+
+uint8_t rr_hand_offers(const struct rr_settings *settings)
+{
+    switch (rr_setting(settings, RR_SET_TCP_ENCRYPTION)) {
+    case 0:
+        return 0;
+    case 1:
+        return crypto_aead_aes256gcm_is_available() ? RR_OFFERS_SEAL | RR_OFFERS_AES : RR_OFFERS_SEAL;
+    default:
+        return RR_OFFERS_SEAL;
+    }
+}
+
+static void forget(struct rr_hand *h)
+{
+    sodium_memzero(h->secret, sizeof h->secret);
+    sodium_memzero(&h->seal, sizeof h->seal);
+}
+
 /* ---- the three messages ---- */
 
-/* greeting: head 10, purpose 1, zero 1, rank 4, job 16, nonce 32 */
+/* greeting: head 10, purpose 1, offers 1, rank 4, job 16, nonce 32 */
 static void write_greeting(struct rr_hand *h)
 {
     write_head(h->greeting, RR_GREETING_BYTES);
     h->greeting[10] = (unsigned char)h->badge.purpose;
+    h->greeting[11] = h->badge.offers;
     put_i32(h->greeting + 12, h->badge.rank);
     memcpy(h->greeting + 16, h->badge.job, RR_JOB_BYTES);
-    randombytes_buf(h->greeting + 32, RR_NONCE_BYTES);
+    write_nonce(h, h->greeting + 32);
 }
 
 static enum rr_verdict judge_greeting(const struct rr_hand *h)
@@ -97,18 +162,19 @@ static enum rr_verdict judge_greeting(const struct rr_hand *h)
         return RR_VERDICT_OTHER_JOB;
     if (h->greeting[10] != h->badge.purpose || get_i32(h->greeting + 12) != h->peer)
         return RR_VERDICT_OTHER_RANK;
-    return RR_VERDICT_NONE;
+    return seals_alike(h, h->greeting[11]) ? RR_VERDICT_NONE : RR_VERDICT_SEAL;
 }
 
-/* proof: head 10, purpose 1, zero 1, from 4, to 4, stream 4, nonce 32, MAC 32 */
+/* proof: head 10, purpose 1, offers 1, from 4, to 4, stream 4, nonce 32, MAC 32 */
 static void write_proof(struct rr_hand *h)
 {
     write_head(h->proof, RR_PROOF_BYTES);
     h->proof[10] = (unsigned char)h->badge.purpose;
+    h->proof[11] = h->badge.offers;
     put_i32(h->proof + 12, h->badge.rank);
     put_i32(h->proof + 16, h->peer);
     put_i32(h->proof + 20, h->badge.stream);
-    randombytes_buf(h->proof + 24, RR_NONCE_BYTES);
+    write_nonce(h, h->proof + 24);
     mac(h, label_dial, 0, h->proof + 56);
 }
 
@@ -118,8 +184,10 @@ static enum rr_verdict judge_proof(struct rr_hand *h)
         return RR_VERDICT_KEY;
     if (h->proof[10] != h->badge.purpose || get_i32(h->proof + 16) != h->badge.rank)
         return RR_VERDICT_OTHER_RANK;
+    if (!seals_alike(h, h->proof[11]))
+        return RR_VERDICT_SEAL;
     h->stream = get_i32(h->proof + 20);
-    return RR_VERDICT_NONE;
+    return make_seal(h, h->proof[11], h->proof + 24, false);
 }
 
 /* welcome: head 10, answer 1 (1: refused, without a MAC), zero 5, MAC 32 */
@@ -131,11 +199,11 @@ static void write_welcome(struct rr_hand *h, bool refused)
         mac(h, label_accept, RR_WELCOME_BYTES - RR_MAC_BYTES, h->welcome + 16);
 }
 
-static enum rr_verdict judge_welcome(const struct rr_hand *h)
+static enum rr_verdict judge_welcome(struct rr_hand *h)
 {
     bool holds = mac_holds(h, label_accept, RR_WELCOME_BYTES - RR_MAC_BYTES, h->welcome + 16);
 
-    return holds && h->welcome[10] == 0 ? RR_VERDICT_NONE : RR_VERDICT_KEY;
+    return holds && h->welcome[10] == 0 ? make_seal(h, h->greeting[11], h->greeting + 32, true) : RR_VERDICT_KEY;
 }
 
 /* taken: head 10, purpose 1, zero 5 */
@@ -151,6 +219,7 @@ static int fail(struct rr_hand *h, enum rr_verdict verdict, int system)
 {
     if (h->fd >= 0)
         close(h->fd);
+    forget(h);
     h->fd = -1;
     h->state = RR_HAND_FAILED;
     h->verdict = verdict;
@@ -420,6 +489,7 @@ void rr_hand_drop(struct rr_hand *h)
 {
     if (h->state != RR_HAND_FREE && h->fd >= 0)
         close(h->fd);
+    forget(h);
     h->fd = -1;
     h->state = RR_HAND_FREE;
 }
@@ -428,6 +498,7 @@ int rr_hand_take(struct rr_hand *h)
 {
     int fd = h->fd;
 
+    forget(h);
     h->fd = -1;
     h->state = RR_HAND_FREE;
     return fd;
@@ -443,6 +514,7 @@ const char *rr_verdict_text(enum rr_verdict verdict)
         [RR_VERDICT_VERSION] = "another wire version",
         [RR_VERDICT_OTHER_JOB] = "another job answered",
         [RR_VERDICT_OTHER_RANK] = "another rank answered",
+        [RR_VERDICT_SEAL] = "one end encrypts and the other does not (setting tcp_encryption)",
         [RR_VERDICT_KEY] = "another key",
     };
 

@@ -46,7 +46,8 @@ enum rr_verdict {
     RR_VERDICT_VERSION,  /* another wire version: `version` */
     RR_VERDICT_OTHER_JOB,
     RR_VERDICT_OTHER_RANK,
-    RR_VERDICT_KEY, /* the same job, but another key */
+    RR_VERDICT_SEAL, /* one end encrypts, the other does not */
+    RR_VERDICT_KEY,  /* the same job, but another key */
 };
 
 /* What an end brings along; the pointers are borrowed for as long as the hand lives. */
@@ -55,8 +56,15 @@ struct rr_badge {
     const unsigned char *job; /* RR_JOB_BYTES */
     int rank;
     enum rr_purpose purpose;
-    int stream; /* dialler, data: which of the connections to that rank */
+    int stream;     /* dialler, data: which of the connections to that rank */
+    uint8_t offers; /* RR_OFFERS_*; 0: nothing is sealed */
 };
+
+/* What an end says of sealing, under the MACs. */
+#define RR_OFFERS_SEAL 1 /* it encrypts, and but for meeting goes with nobody who does not */
+#define RR_OFFERS_AES  2 /* and has AES in hardware */
+
+uint8_t rr_hand_offers(const struct rr_settings *settings);
 
 struct rr_hand {
     enum rr_hand_state state;
@@ -72,6 +80,8 @@ struct rr_hand {
     unsigned char proof[RR_PROOF_BYTES];
     unsigned char welcome[RR_WELCOME_BYTES];
     unsigned char taken[RR_TAKEN_BYTES];
+    unsigned char secret[RR_NONCE_BYTES]; /* of an end that encrypts: its nonce is the public half */
+    struct rr_seal seal;                  /* once it is proved, if both ends encrypt */
 };
 
 /* Takes fd over: closes it if the handshake fails or is dropped. */
@@ -83,7 +93,7 @@ short rr_hand_events(const struct rr_hand *h);
  * listener's hand proves only what its dialler has taken, so a dialler may drop any other at any time. */
 int rr_hand_step(struct rr_hand *h);
 void rr_hand_drop(struct rr_hand *h);
-int rr_hand_take(struct rr_hand *h); /* the proved descriptor, now the caller's */
+int rr_hand_take(struct rr_hand *h); /* the proved descriptor, now the caller's; the seal is forgotten */
 const char *rr_verdict_text(enum rr_verdict verdict);
 
 #endif

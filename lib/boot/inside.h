@@ -48,7 +48,7 @@ struct rr_gate {
 };
 
 /* Called with each proved connection, which becomes the callee's. */
-typedef void rr_admit(void *context, int fd, int rank, int stream);
+typedef void rr_admit(void *context, int fd, int rank, int stream, const struct rr_seal *seal);
 
 void rr_gate_polls(struct rr_gate *g, struct rr_polls *p);
 void rr_gate_turn(struct rr_gate *g, const struct rr_polls *p, const struct rr_log *log,
@@ -95,7 +95,8 @@ void rr_dial_init(struct rr_dial *d, const struct rr_badge *badge, int peer);
 void rr_dial_aim(struct rr_dial *d, const struct rr_address *list, int n); /* these addresses */
 void rr_dial_polls(struct rr_dial *d, struct rr_polls *p);
 void rr_dial_turn(struct rr_dial *d, const struct rr_polls *p);
-int rr_dial_take(struct rr_dial *d); /* done: the proved descriptor, now the caller's */
+/* Done: the proved descriptor, now the caller's, and what seals it. */
+int rr_dial_take(struct rr_dial *d, struct rr_seal *seal);
 void rr_dial_story(const struct rr_dial *d, struct rr_text *t); /* "10.0.0.1:80: refused, ..." */
 void rr_dial_again(struct rr_dial *d);                          /* the one reached was no use */
 void rr_dial_drop(struct rr_dial *d);                           /* NULL is fine */
@@ -151,9 +152,12 @@ struct rr_line {
     const unsigned char *out;
     size_t out_bytes, out_done;
     bool sending;
+    struct rr_line_seal *seal; /* NULL: it is not encrypted */
 };
 
-void rr_line_init(struct rr_line *l, int fd, int rank);
+void rr_line_init(struct rr_line *l, int fd, int rank); /* fd -1: it is closed */
+/* Of a proved connection. ENOMEM: closed again. */
+int rr_line_open(struct rr_line *l, int fd, int rank, const struct rr_seal *seal);
 void rr_line_close(struct rr_line *l);
 enum rr_line_news rr_line_read(struct rr_line *l);
 bool rr_line_wants_input(const struct rr_line *l);
@@ -223,6 +227,8 @@ struct rr_boot {
     uint32_t step;         /* exchanges so far */
     ringred_error failure; /* code 0: none */
     int *fd;               /* [size][streams] where proved data and local connections go while wiring */
+    struct rr_seal *seal;  /* [size][streams] what seals data connections; NULL: nothing does */
+    uint8_t offers;        /* of connections over TCP: RR_OFFERS_ */
     int streams;
     const uint8_t *want;   /* [size] how many */
     struct rr_gathering { /* everybody's part to the root, and its answer to all */
@@ -250,7 +256,7 @@ int rr_system_code(int system); /* of a failed system call: ELIMIT, ENOMEM, else
 const char *rr_boot_period(const struct rr_boot *b, char text[32]); /* "60 s" */
 
 /* meet.c: what the loop calls while ranks arrive */
-void rr_meet_admit(void *boot, int fd, int rank, int stream);
+void rr_meet_admit(void *boot, int fd, int rank, int stream, const struct rr_seal *seal);
 int rr_meet_joined(struct rr_boot *b, struct rr_line *l, ringred_error *why); /* join is whole */
 int rr_meet_dialled(struct rr_boot *b, struct rr_dial *d);                    /* done or fatal */
 
@@ -269,8 +275,8 @@ int rr_key_find(const ringred_config *config, const struct rr_settings *settings
                 struct rr_launch *launch, ringred_error *why);
 
 /* wire.c: where proved connections go */
-void rr_wire_admit(void *boot, int fd, int rank, int stream);
-void rr_local_admit(void *boot, int fd, int rank, int stream);
+void rr_wire_admit(void *boot, int fd, int rank, int stream, const struct rr_seal *seal);
+void rr_local_admit(void *boot, int fd, int rank, int stream, const struct rr_seal *seal);
 int rr_wire_dialled(struct rr_boot *b, struct rr_dial *d);
 
 #endif

@@ -209,9 +209,15 @@ int rr_key_find(const ringred_config *config, const struct rr_settings *settings
     else
         derive(launch, "ringred no key", launch->job, sizeof launch->job);
     sodium_memzero(&secret, sizeof secret);
-    if (rc == 0 && !launch->has_key && rr_setting(settings, RR_SET_REQUIRE_KEY) && launch->size > 1)
+    if (rc < 0 || launch->has_key || launch->size == 1)
+        return rc;
+    if (rr_setting(settings, RR_SET_TCP_ENCRYPTION))
+        return rr_fail(why, RINGRED_EAUTH, -1, 0,
+                       "tcp_encryption needs a key, and none was given: one made from the job's public name hides nothing "
+                       "(config.key, key, key_file, key_fd, a unique id, or ringred-run)");
+    if (rr_setting(settings, RR_SET_REQUIRE_KEY))
         return rr_fail(
             why, RINGRED_EAUTH, -1, 0,
             "no key was given, and require_key forbids to start without (key, key_file, key_fd)");
-    return rc;
+    return 0;
 }

@@ -5,8 +5,17 @@
 #include "boot/inside.h"
 
 #include <errno.h>
+#include <sodium.h>
 #include <string.h>
 #include <unistd.h>
+
+#define RECORD_MOST 1024 /* bytes in a record: a root has two for each rank */
+
+struct rr_line_seal {
+    struct rr_sealing in, out;
+    size_t got, holds, length, sent; /* of the record that comes; bytes in, and of, the one that goes, and sent */
+    unsigned char record_in[RECORD_MOST + RR_RECORD_MORE], record_out[RECORD_MOST + RR_RECORD_MORE];
+};
 
 void rr_line_init(struct rr_line *l, int fd, int rank)
 {
@@ -16,12 +25,79 @@ void rr_line_init(struct rr_line *l, int fd, int rank)
     l->rank = rank;
 }
 
+int rr_line_open(struct rr_line *l, int fd, int rank, const struct rr_seal *seal)
+{
+    rr_line_init(l, fd, rank);
+    if (seal->cipher == RR_CIPHER_NONE)
+        return 0;
+    l->seal = rr_alloc_aligned(RR_LINE, sizeof *l->seal);
+    if (!l->seal) {
+        rr_line_close(l);
+        return RINGRED_ENOMEM;
+    }
+    rr_sealing_init(&l->seal->out, seal->cipher, seal->out);
+    rr_sealing_init(&l->seal->in, seal->cipher, seal->in);
+    return 0;
+}
+
 void rr_line_close(struct rr_line *l)
 {
     if (l->fd >= 0)
         close(l->fd);
     l->fd = -1;
     l->sending = false;
+    if (l->seal)
+        sodium_memzero(l->seal, sizeof *l->seal);
+    rr_free(l->seal);
+    l->seal = NULL;
+}
+
+/* ---- records, where it is encrypted ---- */
+
+/* As recv does, of what the next record holds: all of it, so that poll tells of whatever is left. */
+static ssize_t recv_sealed(struct rr_line *l, unsigned char *to, size_t room)
+{
+    struct rr_line_seal *s = l->seal;
+
+    for (;;) {
+        size_t length = s->got < RR_RECORD_HEAD ? 0 : rr_record_length(s->record_in);
+        size_t whole = s->got < RR_RECORD_HEAD ? RR_RECORD_HEAD : length + RR_RECORD_MORE;
+        if (s->got >= RR_RECORD_HEAD && (length == 0 || length > room || length > RECORD_MOST))
+            break;
+        if (s->got == whole) {
+            s->got = 0;
+            if (!rr_unseal_record(&s->in, s->record_in, to))
+                break;
+            return (ssize_t)length;
+        }
+        ssize_t n = recv(l->fd, s->record_in + s->got, whole - s->got, 0);
+        if (n <= 0)
+            return n;
+        s->got += (size_t)n;
+    }
+    errno = EBADMSG;
+    return -1;
+}
+
+/* As send does. What is refused after its record has begun to go must come again as it was. */
+static ssize_t send_sealed(struct rr_line *l, const unsigned char *from, size_t bytes, int flags)
+{
+    struct rr_line_seal *s = l->seal;
+
+    if (!s->holds) {
+        s->holds = bytes < RECORD_MOST ? bytes : RECORD_MOST;
+        s->length = rr_seal_record(&s->out, from, s->holds, s->record_out);
+        s->sent = 0;
+    }
+    while (s->sent < s->length) {
+        ssize_t n = send(l->fd, s->record_out + s->sent, s->length - s->sent, flags);
+        if (n < 0)
+            return n;
+        s->sent += (size_t)n;
+    }
+    size_t held = s->holds;
+    s->holds = 0;
+    return (ssize_t)held;
 }
 
 /* ---- reading ---- */
@@ -37,7 +113,7 @@ static enum rr_line_news fill(struct rr_line *l, unsigned char *to, size_t bytes
                               enum rr_line_news full)
 {
     while (*done < bytes) {
-        ssize_t n = recv(l->fd, to + *done, bytes - *done, 0);
+        ssize_t n = l->seal ? recv_sealed(l, to + *done, bytes - *done) : recv(l->fd, to + *done, bytes - *done, 0);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
@@ -101,7 +177,8 @@ int rr_line_write(struct rr_line *l)
         const unsigned char *at =
             head ? l->out_head + l->out_done : l->out + (l->out_done - RR_NOTE_HEAD);
         size_t left = head ? RR_NOTE_HEAD - l->out_done : RR_NOTE_HEAD + l->out_bytes - l->out_done;
-        ssize_t n = send(l->fd, at, left, MSG_NOSIGNAL | (head && l->out_bytes ? MSG_MORE : 0));
+        int flags = MSG_NOSIGNAL | (head && l->out_bytes ? MSG_MORE : 0);
+        ssize_t n = l->seal ? send_sealed(l, at, left, flags) : send(l->fd, at, left, flags);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))

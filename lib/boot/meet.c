@@ -158,19 +158,19 @@ static bool line_has_ended(const struct rr_line *l)
     return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
-void rr_meet_admit(void *boot, int fd, int rank, int stream)
+void rr_meet_admit(void *boot, int fd, int rank, int stream, const struct rr_seal *seal)
 {
     struct rr_boot *b = boot;
 
     (void)stream; /* there is one */
     rr_net_keep(&b->net, fd);
     if (rank > 0 && rank < b->size && b->line[rank].fd < 0) {
-        rr_line_init(&b->line[rank], fd, rank);
+        (void)rr_line_open(&b->line[rank], fd, rank, seal); /* without memory it comes again */
         return;
     }
     for (int i = b->size; i < b->lines; i++)
         if (b->line[i].fd < 0) {
-            rr_line_init(&b->line[i], fd, rank);
+            (void)rr_line_open(&b->line[i], fd, rank, seal);
             return;
         }
     close(fd); /* it comes again */
@@ -415,7 +415,8 @@ static struct rr_gate *new_gate(struct rr_boot *b, enum rr_purpose purpose,
                 b->size);
         return NULL;
     }
-    g->badge = (struct rr_badge){ b->launch.key, job, b->rank, purpose, 0 };
+    g->badge = (struct rr_badge){ b->launch.key, job, b->rank, purpose, 0,
+                                  purpose == RR_PURPOSE_LOCAL ? 0 : b->offers };
     return g;
 }
 
@@ -533,18 +534,23 @@ static int furnish(struct rr_boot *b, ringred_error *why)
     return b->meet && b->data && b->local ? 0 : RINGRED_ENOMEM;
 }
 
-static void join(struct rr_boot *b, int fd)
+static int join(struct rr_boot *b, struct rr_dial *d)
 {
+    struct rr_seal seal;
+    int fd = rr_dial_take(d, &seal), rc = rr_line_open(&b->line[0], fd, 0, &seal);
     uint64_t left = b->deadline_ns == INT64_MAX ? UINT64_MAX
                                                 : (uint64_t)rr_deadline_ms(b->deadline_ns, INT32_MAX);
 
-    rr_line_init(&b->line[0], fd, 0);
+    sodium_memzero(&seal, sizeof seal);
+    if (rc < 0)
+        return rc;
     if (!b->is_root)
         promote(b, &b->entry[b->rank], fd);
     rr_net_keep(&b->net, fd);
     struct rr_join j = { (uint32_t)b->size, left, RINGRED_VERSION, b->entry[b->rank] };
     rr_join_write(&j, b->x.ups);
     rr_line_send(&b->line[0], b->x.up, b->step, b->x.ups, b->x.up_bytes);
+    return 0;
 }
 
 int rr_meet_dialled(struct rr_boot *b, struct rr_dial *d)
@@ -553,8 +559,10 @@ int rr_meet_dialled(struct rr_boot *b, struct rr_dial *d)
     ringred_error why = { 0 };
 
     if (d->state == RR_DIAL_DONE) {
-        join(b, rr_dial_take(d));
-        return 0;
+        if (join(b, d) == 0)
+            return 0;
+        (void)no_memory(b, &why);
+        return rr_boot_fail(b, &why);
     }
     if (b->is_root) { /* whoever is there is no rank of this job */
         b->dials = 0;
@@ -596,7 +604,7 @@ static void end_dial(struct rr_boot *b)
  * itself, and hears whether that leads to another one. */
 static int meet_as_root(struct rr_boot *b)
 {
-    struct rr_badge badge = { b->launch.key, b->launch.job, 0, RR_PURPOSE_MEET, 0 };
+    struct rr_badge badge = { b->launch.key, b->launch.job, 0, RR_PURPOSE_MEET, 0, b->offers };
 
     if (!b->meet->borrowed && !rr_roots_are_loopback(&b->roots)) {
         dial_root(b, &badge);
@@ -624,7 +632,7 @@ static bool is_counted(const struct rr_boot *b)
 
 static int meet_as_other(struct rr_boot *b)
 {
-    struct rr_badge badge = { b->launch.key, b->launch.job, b->rank, RR_PURPOSE_MEET, 0 };
+    struct rr_badge badge = { b->launch.key, b->launch.job, b->rank, RR_PURPOSE_MEET, 0, b->offers };
     ringred_error why = { 0 };
     int64_t until = b->deadline_ns;
     int rc;
@@ -719,6 +727,7 @@ int rr_boot_open(const struct rr_launch *launch, const struct rr_settings *setti
     b->rank = launch->rank;
     b->size = launch->size;
     b->log = log;
+    b->offers = rr_hand_offers(settings);
     b->started_ns = rr_now_ns();
     b->deadline_ns = deadline_ns;
     b->entry = rr_alloc((size_t)b->size, sizeof *b->entry);

@@ -245,7 +245,7 @@ static void lose(struct mate *p)
     p->lost = !p->quit && !p->left;
 }
 
-static void admit(void *meeting, int fd, int rank, int stream)
+static void admit(void *meeting, int fd, int rank, int stream, const struct rr_seal *seal)
 {
     struct rr_meeting *m = meeting;
 
@@ -257,7 +257,7 @@ static void admit(void *meeting, int fd, int rank, int stream)
     struct mate *p = &m->mate[rank];
     rr_net_keep(&m->net, fd);
     rr_line_close(&p->in);
-    rr_line_init(&p->in, fd, rank);
+    (void)rr_line_open(&p->in, fd, rank, seal); /* without memory it comes again */
     p->quit = p->lost = false; /* it is back, for another try */
 }
 
@@ -269,16 +269,22 @@ static void dialled(struct rr_meeting *m, int r)
         rr_dial_again(&p->dial);
         return;
     }
-    int fd = rr_dial_take(&p->dial);
+    struct rr_seal seal;
+    int fd = rr_dial_take(&p->dial, &seal);
     rr_net_keep(&m->net, fd);
-    rr_line_init(&p->out, fd, r);
+    int rc = rr_line_open(&p->out, fd, r, &seal);
+    sodium_memzero(&seal, sizeof seal);
+    if (rc < 0) {
+        redial(m, r);
+        return;
+    }
     p->due = p->due ? p->due : RR_NOTE_VIEW;
 }
 
 static void aim(struct rr_meeting *m, int r)
 {
     const struct rr_reunion *u = m->u;
-    const struct rr_badge badge = { u->key, u->job, u->rank, RR_PURPOSE_REUNION, 0 };
+    const struct rr_badge badge = { u->key, u->job, u->rank, RR_PURPOSE_REUNION, 0, rr_hand_offers(m->call->settings) };
     struct rr_address to[RR_ADDRESSES];
     int n = rr_entry_ways(&u->entry[r], u->entry[u->rank].net, to);
 
@@ -701,7 +707,7 @@ int rr_reunion_begin(struct rr_reunion *u, const struct rr_reunion_call *call, s
         if (r != u->rank)
             aim(m, r);
     }
-    m->gate.badge = (struct rr_badge){ u->key, u->job, u->rank, RR_PURPOSE_REUNION, 0 };
+    m->gate.badge = (struct rr_badge){ u->key, u->job, u->rank, RR_PURPOSE_REUNION, 0, rr_hand_offers(call->settings) };
     m->gate.borrowed = true;
     m->gate.listeners = u->listeners;
     memcpy(m->gate.listener, u->listener, sizeof u->listener);

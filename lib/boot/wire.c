@@ -28,6 +28,11 @@ static void keep(struct rr_boot *b, int rank, int stream, int fd)
     *at = fd;
 }
 
+static struct rr_seal *seal_of(const struct rr_boot *b, int rank, int stream)
+{
+    return b->seal ? &b->seal[rank * b->streams + stream] : NULL;
+}
+
 /* Both ends of a connection. */
 static bool read_ends(int fd, struct rr_address *mine, struct rr_address *theirs)
 {
@@ -41,7 +46,7 @@ static bool read_ends(int fd, struct rr_address *mine, struct rr_address *theirs
     return true;
 }
 
-void rr_wire_admit(void *boot, int fd, int rank, int stream)
+void rr_wire_admit(void *boot, int fd, int rank, int stream, const struct rr_seal *seal)
 {
     struct rr_boot *b = boot;
 
@@ -51,6 +56,8 @@ void rr_wire_admit(void *boot, int fd, int rank, int stream)
     }
     rr_net_keep(&b->net, fd);
     keep(b, rank, stream, fd);
+    if (b->seal)
+        *seal_of(b, rank, stream) = *seal;
 }
 
 /* The kernel's word on who is at the other end of a Unix socket. */
@@ -63,10 +70,11 @@ static bool is_that_rank(const struct rr_boot *b, int fd, int rank)
            cred.pid == b->entry[rank].member.pid;
 }
 
-void rr_local_admit(void *boot, int fd, int rank, int stream)
+void rr_local_admit(void *boot, int fd, int rank, int stream, const struct rr_seal *seal)
 {
     struct rr_boot *b = boot;
 
+    (void)seal; /* it leaves no host */
     if (rank <= b->rank || rank >= b->size || stream != 0 || !b->want[rank] || !is_that_rank(b, fd, rank)) {
         close(fd);
         return;
@@ -84,7 +92,7 @@ int rr_wire_dialled(struct rr_boot *b, struct rr_dial *d)
                 d->peer);
         return rr_boot_fail(b, &why);
     }
-    fd = rr_dial_take(d);
+    fd = rr_dial_take(d, d->badge.purpose == RR_PURPOSE_DATA ? seal_of(b, d->peer, d->badge.stream) : NULL);
     if (d->badge.purpose == RR_PURPOSE_LOCAL && !is_that_rank(b, fd, d->peer)) {
         close(fd);
         rr_dial_again(d);
@@ -137,7 +145,7 @@ static int unreachable(const struct rr_boot *b, int rank, ringred_error *why)
 static int add_dial(struct rr_boot *b, int rank, int stream, ringred_error *why)
 {
     const struct rr_entry *e = &b->entry[rank];
-    struct rr_badge badge = { b->launch.key, b->session, b->rank, RR_PURPOSE_DATA, stream };
+    struct rr_badge badge = { b->launch.key, b->session, b->rank, RR_PURPOSE_DATA, stream, b->offers };
     struct rr_dial *d = &b->dial[b->dials++];
     struct rr_address to[RR_ADDRESSES];
     int n = rr_entry_ways(e, b->entry[b->rank].net, to);
@@ -288,6 +296,7 @@ static int finish(struct rr_boot *b, struct rr_gate *gate, int rc, ringred_error
         *why = b->failure;
     b->want = NULL;
     b->fd = NULL;
+    b->seal = NULL;
     return rc;
 }
 
@@ -347,9 +356,11 @@ void rr_boot_congestion(struct rr_boot *b, const char *inside, const char *outsi
                          (socklen_t)strlen(inside));
 }
 
-int rr_boot_wire(struct rr_boot *b, const uint8_t *want, int streams, int *fd, ringred_error *why)
+int rr_boot_wire(struct rr_boot *b, const uint8_t *want, int streams, int *fd, struct rr_seal *seal,
+                 ringred_error *why)
 {
     begin(b, want, streams, fd);
+    b->seal = seal;
     if (b->failure.code || b->size == 1)
         return finish(b, b->data, b->failure.code, why);
     return finish(b, b->data, wire(b), why);
@@ -366,7 +377,7 @@ static int lowest_here(const struct rr_boot *b)
 
 static int meet_locally(struct rr_boot *b, uint8_t *want)
 {
-    struct rr_badge badge = { b->launch.key, b->session, b->rank, RR_PURPOSE_LOCAL, 0 };
+    struct rr_badge badge = { b->launch.key, b->session, b->rank, RR_PURPOSE_LOCAL, 0, 0 };
     int lowest = lowest_here(b);
 
     for (int r = 0; r < b->size; r++)

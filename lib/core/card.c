@@ -9,7 +9,7 @@
 /* Settings that decide what all ranks do together. */
 static const enum rr_setting must_agree[] = {
     RR_SET_TRANSPORT,      RR_SET_NUMERICS, RR_SET_SEGMENT,     RR_SET_RANKS_PER_HOST, RR_SET_STAGE, RR_SET_HEAP,
-    RR_SET_TCP_STREAMS, RR_SET_ALGORITHM, RR_SET_TEAM,
+    RR_SET_TCP_STREAMS,    RR_SET_TCP_ENCRYPTION,            RR_SET_ALGORITHM,      RR_SET_TEAM,
 };
 #define MUST_AGREE (sizeof must_agree / sizeof *must_agree)
 
@@ -21,7 +21,7 @@ static void write_agreed(const struct rr_settings *s, char *text, size_t room)
     for (size_t i = 0; i < MUST_AGREE; i++) {
         enum rr_setting which = must_agree[i];
         bool is_word = which == RR_SET_TRANSPORT || which == RR_SET_NUMERICS || which == RR_SET_ALGORITHM ||
-                       which == RR_SET_TEAM;
+                       which == RR_SET_TCP_ENCRYPTION || which == RR_SET_TEAM;
         if (is_word)
             rr_text_add(&t, "%s\n", rr_setting_text(s, which));
         else

@@ -187,21 +187,26 @@ static int link_up(ringred_comm *c, struct rr_boot *boot, struct rr_card *card, 
         c->family->wired = c->family->wired || rr_boot_net(boot, r) != rr_boot_net(boot, 0);
     uint8_t *want = rr_alloc(n, 1);
     int *fd = rr_alloc(n * (size_t)streams, sizeof *fd), rc = RINGRED_ENOMEM;
+    bool encrypts = rr_setting(&c->family->settings, RR_SET_TCP_ENCRYPTION);
+    struct rr_seal *seal = encrypts ? rr_alloc(n * (size_t)streams, sizeof *seal) : NULL;
 
-    if (want && fd) {
+    if (want && fd && (seal || !encrypts)) {
         for (int r = 0; r < c->ranks; r++) {
             bool near = rr_boot_net(boot, r) == rr_boot_net(boot, c->rank);
             want[r] = r == c->rank ? 0 : near && !rr_setting(&c->family->settings, RR_SET_TCP_STREAMS) ? 1 : (uint8_t)streams;
         }
-        rc = rr_boot_wire(boot, want, streams, fd, why);
+        rc = rr_boot_wire(boot, want, streams, fd, seal, why);
         if (rc == 0)
             rc = rr_tcp_open(c->ranks, c->rank, fd, streams, &c->family->congestion, &c->family->settings, &c->family->log,
                              &c->family->links, why);
+        if (rc == 0 && encrypts)
+            rc = rr_links_seal(c->family->links, seal, streams, why);
     } else {
         rr_fail(why, rc, -1, 0, "no memory for %d links", c->ranks);
     }
     rr_free(want);
     rr_free(fd);
+    rr_free(seal);
     return rc;
 }
 
@@ -319,9 +324,21 @@ static int join(ringred_comm *c, struct rr_boot *boot, int64_t deadline, ringred
 
 /* ---- the communicator ---- */
 
+/* It is for the library's own sockets: what strangers carry would leave the host in clear. */
+static int check_encryption(const struct rr_family *f, ringred_error *why)
+{
+    const char *team = rr_setting_text(&f->settings, RR_SET_TEAM);
+
+    if (!rr_setting(&f->settings, RR_SET_TCP_ENCRYPTION) || (!f->wires.by && !*team))
+        return 0;
+    return rr_fail(why, RINGRED_ESETTING, -1, 0, "tcp_encryption encrypts what travels over TCP, and not what %s=%s carries: "
+                   "choose one of them", *team ? "team" : "transport", *team ? team : f->wires.name);
+}
+
 static int read_settings(struct rr_family *f, ringred_error *why)
 {
     RR_TRY(rr_wires_read(rr_setting_text(&f->settings, RR_SET_TRANSPORT), &f->wires, why));
+    RR_TRY(check_encryption(f, why));
     RR_TRY(rr_choose_check(&f->settings, why));
     RR_TRY(rr_tuning_load(rr_setting_text(&f->settings, RR_SET_TUNING), &f->tuning, why));
     return rr_mover_check(&f->settings, why);

@@ -94,6 +94,7 @@ struct rr_links {
     int ranks, me;
     const struct rr_log *log;
     struct rr_congestion congestion;
+    int ciphers[RR_CIPHER_CHACHA20 + 1]; /* lanes that are sealed with each */
     struct rr_link *link;          /* [ranks] */
     int64_t peer_timeout_ns, silence_ns; /* setting; when to look next */
     struct rr_channel **channel;   /* [channels] by name; NULL: free */

@@ -3,12 +3,16 @@
  * frames between them. */
 #include "transport/link.h"
 
+#include <errno.h>
 #include <string.h>
 
 int rr_link_lost(struct rr_links *t, int peer, int system, ringred_error *why)
 {
     struct rr_link *l = &t->link[peer];
 
+    if (system == EBADMSG) /* the way to it is whole, and tells it */
+        return rr_fail(why, RINGRED_EAUTH, peer, 0, "what came on the link from rank %d did not decrypt: it was changed, "
+                       "repeated or left out on the way (tcp_encryption)", peer);
     if (l->state == LINK_LEFT)
         return rr_fail(why, RINGRED_EPEER, peer, 0, "rank %d left the communicator after operation %llu",
                        peer, (unsigned long long)l->left_after);

@@ -272,7 +272,8 @@ static void links_describe(const struct rr_transport *base, struct rr_text *text
     rr_text_add_json(text, t->congestion.inside);
     rr_text_add(text, ",\"outside\":");
     rr_text_add_json(text, t->congestion.outside);
-    rr_text_add(text, "},\"sent\":[");
+    rr_text_add(text, "},\"encrypted\":{\"aes256gcm\":%d,\"chacha20poly1305\":%d},\"sent\":[",
+                t->ciphers[RR_CIPHER_AES256GCM], t->ciphers[RR_CIPHER_CHACHA20]);
     for (int peer = 0; peer < t->ranks; peer++)
         rr_text_add(text, "%s%llu", peer ? "," : "",
                     (unsigned long long)atomic_load_explicit(&t->link[peer].payload, memory_order_relaxed));

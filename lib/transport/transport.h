@@ -179,6 +179,9 @@ int rr_tcp_open(int ranks, int me, const int *fd, int streams, const struct rr_c
                 const struct rr_settings *settings, const struct rr_log *log,
                 struct rr_transport **transport, ringred_error *why);
 
+/* Before anything was sent: lanes seal what they carry (sealed.c) with seal[ranks][streams], which is wiped. */
+int rr_links_seal(struct rr_transport *links, struct rr_seal *seal, int streams, ringred_error *why);
+
 /* ---- ranks that share memory ---- */
 
 #define RR_INLINE 48                      /* payload bytes that travel in the flag's own line */

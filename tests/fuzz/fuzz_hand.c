@@ -14,7 +14,7 @@
 
 static const unsigned char key[RR_KEY_BYTES] = "nobody knows this key";
 static const unsigned char job[RR_JOB_BYTES] = "the job";
-static const struct rr_badge badge = { key, job, 3, RR_PURPOSE_MEET, 0 };
+static const struct rr_badge badge = { key, job, 3, RR_PURPOSE_MEET, 0, 0 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {

@@ -43,7 +43,7 @@ static void prepare(struct room *m, bool root, int claim, int fd)
     for (int i = 0; i < b->lines; i++)
         rr_line_init(&m->line[i], -1, i < RANKS ? i : -1);
     if (root)
-        rr_meet_admit(b, fd, claim, 0);
+        rr_meet_admit(b, fd, claim, 0, &(struct rr_seal){ 0 });
     else
         rr_line_init(&m->line[0], fd, 0);
     struct rr_gathering x = { .up = RR_NOTE_JOIN,

@@ -60,7 +60,7 @@ static int use(struct rr_boot *boot, int size, int rank, struct job_rank *me)
             return 10;
     memset(want, 1, sizeof want);
     want[rank] = 0;
-    RR_TRY(rr_boot_wire(boot, want, 1, fd, &me->why));
+    RR_TRY(rr_boot_wire(boot, want, 1, fd, NULL, &me->why));
     rc = talk(fd, size, rank, true);
     close_all(fd, size);
     if (rc)
@@ -213,7 +213,7 @@ static int on_two_hosts(struct job *job, int i, struct job_rank *me)
             return 51;
     rc = talk(fd, 4, i, false);
     close_all(fd, 4);
-    RR_TRY(rr_boot_wire(boot, want, 1, fd, &me->why));
+    RR_TRY(rr_boot_wire(boot, want, 1, fd, NULL, &me->why));
     for (int r = 0; r < 4; r++)
         if ((fd[r] >= 0) != want[r] ||
             (want[r] && !strstr(rr_boot_member(boot, r)->address, "127.0.0.1:")))
@@ -422,7 +422,7 @@ static void test_a_name_that_is_not_found_again_keeps_its_addresses(void **state
     (void)state;
     static const unsigned char key[RR_KEY_BYTES], name[RR_JOB_BYTES];
     static struct rr_dial d;
-    struct rr_badge badge = { key, name, 1, RR_PURPOSE_MEET, 0 };
+    struct rr_badge badge = { key, name, 1, RR_PURPOSE_MEET, 0, 0 };
     struct pollfd p[RR_DIAL_RACE];
     struct rr_polls none = { p, 0, RR_DIAL_RACE, INT64_MAX };
     struct rr_roots roots;
@@ -857,10 +857,11 @@ static int guests(const struct rr_gate *g)
     return n;
 }
 
-static void nobody_gets_through(void *context, int fd, int rank, int stream)
+static void nobody_gets_through(void *context, int fd, int rank, int stream, const struct rr_seal *seal)
 {
     (void)context;
     (void)stream;
+    (void)seal;
     fail_msg("descriptor %d is said to be rank %d", fd, rank);
 }
 
@@ -876,7 +877,7 @@ static void test_a_full_gate_makes_room_only_for_who_has_come(void **state)
     const struct rr_log log = { 0 };
     int before = job_fds(), end[RR_BOOT_STRANGERS][2], thrown_out = 0;
 
-    g = (struct rr_gate){ .badge = { key, job, 0, RR_PURPOSE_MEET, 0 }, .listeners = 1 };
+    g = (struct rr_gate){ .badge = { key, job, 0, RR_PURPOSE_MEET, 0, 0 }, .listeners = 1 };
     g.listener[0] = rr_listen(&a);
     assert_true(g.listener[0] >= 0);
     for (int i = 0; i < RR_BOOT_STRANGERS; i++) { /* they came long ago, at time 0 */
@@ -906,11 +907,12 @@ static void test_a_full_gate_makes_room_only_for_who_has_come(void **state)
     assert_int_equal(job_fds(), before);
 }
 
-static void is_admitted(void *context, int fd, int rank, int stream)
+static void is_admitted(void *context, int fd, int rank, int stream, const struct rr_seal *seal)
 {
     int *admitted = context;
 
     (void)stream;
+    (void)seal;
     *admitted = rank;
     close(fd);
 }
@@ -951,7 +953,7 @@ static void test_a_full_gate_keeps_those_it_has_welcomed(void **state)
         struct rr_address a = { .family = RR_FAMILY_IP4, .ip = { 127, 0, 0, 1 } };
         struct rr_polls polls = { p, 0, RR_BOOT_STRANGERS + 1, INT64_MAX };
         int admitted = -1;
-        g = (struct rr_gate){ .badge = { key, job, 0, RR_PURPOSE_MEET, 0 }, .listeners = 1 };
+        g = (struct rr_gate){ .badge = { key, job, 0, RR_PURPOSE_MEET, 0, 0 }, .listeners = 1 };
         g.listener[0] = rr_listen(&a);
         assert_true(g.listener[0] >= 0);
         fill_gate(&g, dialler, welcomed);
@@ -1018,7 +1020,7 @@ static int lies_to_root(struct job *job, int i, struct job_rank *me)
     c.key_bytes = strlen(job->key[1]);
     RR_TRY(rr_settings_load(&settings, NULL, &me->why));
     RR_TRY(rr_launch_find(&c, &settings, &launch, &me->why));
-    struct rr_badge badge = { launch.key, launch.job, lie->rank, RR_PURPOSE_MEET, 0 };
+    struct rr_badge badge = { launch.key, launch.job, lie->rank, RR_PURPOSE_MEET, 0, 0 };
     int rc, fd = connect_to(job->port);
     fcntl(fd, F_SETFL, O_NONBLOCK);
     rr_hand_dial(&hand, &badge, fd, 0, INT64_MAX);

@@ -89,8 +89,8 @@ static void wire_run(struct wire *w)
     }
 }
 
-static const struct rr_badge rank1 = { key_a, job_a, 1, RR_PURPOSE_DATA, 0 };
-static const struct rr_badge rank4 = { key_a, job_a, 4, RR_PURPOSE_DATA, 0 };
+static const struct rr_badge rank1 = { key_a, job_a, 1, RR_PURPOSE_DATA, 0, 0 };
+static const struct rr_badge rank4 = { key_a, job_a, 4, RR_PURPOSE_DATA, 0, 0 };
 
 static void test_two_ends_with_one_key_prove_each_other(void **state)
 {
@@ -207,9 +207,9 @@ static void expect(const struct rr_badge *dialler, int wanted, const struct rr_b
 static void test_verdicts_say_what_differs(void **state)
 {
     (void)state;
-    struct rr_badge other_key = { key_b, job_a, 1, RR_PURPOSE_DATA, 0 };
-    struct rr_badge other_job = { key_a, job_b, 1, RR_PURPOSE_DATA, 0 };
-    struct rr_badge other_purpose = { key_a, job_a, 1, RR_PURPOSE_MEET, 0 };
+    struct rr_badge other_key = { key_b, job_a, 1, RR_PURPOSE_DATA, 0, 0 };
+    struct rr_badge other_job = { key_a, job_b, 1, RR_PURPOSE_DATA, 0, 0 };
+    struct rr_badge other_purpose = { key_a, job_a, 1, RR_PURPOSE_MEET, 0, 0 };
 
     expect(&other_key, 4, &rank4, RR_VERDICT_KEY, RR_VERDICT_KEY);
     expect(&other_job, 4, &rank4, RR_VERDICT_OTHER_JOB, RR_VERDICT_LOST);
