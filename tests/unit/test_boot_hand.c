@@ -91,6 +91,9 @@ static void wire_run(struct wire *w)
 
 static const struct rr_badge rank1 = { key_a, job_a, 1, RR_PURPOSE_DATA, 0, 0 };
 static const struct rr_badge rank4 = { key_a, job_a, 4, RR_PURPOSE_DATA, 0, 0 };
+static const struct rr_badge sealed1 = { key_a, job_a, 1, RR_PURPOSE_DATA, 0, RR_OFFERS_SEAL | RR_OFFERS_AES };
+static const struct rr_badge sealed4 = { key_a, job_a, 4, RR_PURPOSE_DATA, 0, RR_OFFERS_SEAL | RR_OFFERS_AES };
+static const struct rr_badge plain_aes4 = { key_a, job_a, 4, RR_PURPOSE_DATA, 0, RR_OFFERS_SEAL };
 
 static void test_two_ends_with_one_key_prove_each_other(void **state)
 {
@@ -120,28 +123,75 @@ static void test_a_byte_at_a_time_is_enough(void **state)
     wire_done(&w);
 }
 
+static void is_noticed(const struct rr_badge *dialler, const struct rr_badge *listener, long flip_down, long flip_up)
+{
+    struct wire w;
+
+    wire_init(&w, dialler, 4, listener);
+    w.flip_down = flip_down;
+    w.flip_up = flip_up;
+    wire_run(&w);
+    assert_int_not_equal(w.dialled, 0);
+    assert_int_not_equal(w.accepted, 0);
+    wire_done(&w);
+}
+
 /* Whatever bit changes on the way before both have proved themselves, neither end believes. */
 static void test_any_changed_bit_is_noticed(void **state)
 {
     (void)state;
     for (long bit = 0; bit < 8 * (RR_GREETING_BYTES + RR_WELCOME_BYTES); bit++) {
-        struct wire w;
-        wire_init(&w, &rank1, 4, &rank4);
-        w.flip_down = bit;
-        wire_run(&w);
-        assert_int_not_equal(w.dialled, 0);
-        assert_int_not_equal(w.accepted, 0);
-        wire_done(&w);
+        is_noticed(&rank1, &rank4, bit, -1);
+        is_noticed(&sealed1, &sealed4, bit, -1);
     }
     for (long bit = 0; bit < 8 * RR_PROOF_BYTES; bit++) {
-        struct wire w;
-        wire_init(&w, &rank1, 4, &rank4);
-        w.flip_up = bit;
-        wire_run(&w);
-        assert_int_not_equal(w.dialled, 0);
-        assert_int_not_equal(w.accepted, 0);
-        wire_done(&w);
+        is_noticed(&rank1, &rank4, -1, bit);
+        is_noticed(&sealed1, &sealed4, -1, bit);
     }
+}
+
+/* ---- encryption ---- */
+
+static void keys_of(const struct rr_badge *dialler, const struct rr_badge *listener, struct rr_seal *seal)
+{
+    struct wire w;
+
+    wire_init(&w, dialler, 4, listener);
+    wire_run(&w);
+    assert_int_equal(w.dialled, 0);
+    assert_int_equal(w.accepted, 0);
+    assert_int_equal(w.dialler.seal.cipher, w.listener.seal.cipher);
+    assert_memory_equal(w.dialler.seal.out, w.listener.seal.in, RR_KEY_BYTES);
+    assert_memory_equal(w.dialler.seal.in, w.listener.seal.out, RR_KEY_BYTES);
+    *seal = w.dialler.seal;
+    wire_done(&w);
+    assert_true(sodium_is_zero(w.dialler.seal.out, RR_KEY_BYTES));
+    assert_true(sodium_is_zero(w.dialler.secret, sizeof w.dialler.secret));
+}
+
+static void test_each_direction_of_each_connection_has_a_key_of_its_own(void **state)
+{
+    (void)state;
+    struct rr_seal one, other;
+
+    keys_of(&sealed1, &sealed4, &one);
+    keys_of(&sealed1, &sealed4, &other);
+    assert_int_equal(one.cipher, RR_CIPHER_AES256GCM);
+    assert_memory_not_equal(one.out, one.in, RR_KEY_BYTES);
+    assert_memory_not_equal(one.out, other.out, RR_KEY_BYTES);
+    assert_memory_not_equal(one.in, other.in, RR_KEY_BYTES);
+    assert_memory_not_equal(one.in, other.out, RR_KEY_BYTES);
+}
+
+static void test_the_cipher_is_one_that_both_have(void **state)
+{
+    (void)state;
+    struct rr_seal seal;
+
+    keys_of(&sealed1, &plain_aes4, &seal);
+    assert_int_equal(seal.cipher, RR_CIPHER_CHACHA20);
+    keys_of(&rank1, &rank4, &seal);
+    assert_int_equal(seal.cipher, RR_CIPHER_NONE);
 }
 
 /* A dialler that has been welcomed and takes another connection leaves nothing behind. */
@@ -215,6 +265,20 @@ static void test_verdicts_say_what_differs(void **state)
     expect(&other_job, 4, &rank4, RR_VERDICT_OTHER_JOB, RR_VERDICT_LOST);
     expect(&other_purpose, 4, &rank4, RR_VERDICT_OTHER_RANK, RR_VERDICT_LOST);
     expect(&rank1, 5, &rank4, RR_VERDICT_OTHER_RANK, RR_VERDICT_LOST);
+}
+
+/* Data goes in clear only where neither end encrypts. Those who meet are told by name which setting differs. */
+static void test_encryption_cannot_be_talked_away(void **state)
+{
+    (void)state;
+    const struct rr_badge meets1 = { key_a, job_a, 1, RR_PURPOSE_MEET, 0, RR_OFFERS_SEAL };
+    const struct rr_badge meets4 = { key_a, job_a, 4, RR_PURPOSE_MEET, 0, 0 };
+    struct rr_seal seal;
+
+    expect(&sealed1, 4, &rank4, RR_VERDICT_SEAL, RR_VERDICT_LOST);
+    expect(&rank1, 4, &sealed4, RR_VERDICT_SEAL, RR_VERDICT_LOST);
+    keys_of(&meets1, &meets4, &seal);
+    assert_int_equal(seal.cipher, RR_CIPHER_NONE);
 }
 
 static void test_another_version_is_named_on_both_sides(void **state)
@@ -325,6 +389,9 @@ int main(void)
         cmocka_unit_test(test_two_ends_with_one_key_prove_each_other),
         cmocka_unit_test(test_a_byte_at_a_time_is_enough),
         cmocka_unit_test(test_any_changed_bit_is_noticed),
+        cmocka_unit_test(test_each_direction_of_each_connection_has_a_key_of_its_own),
+        cmocka_unit_test(test_the_cipher_is_one_that_both_have),
+        cmocka_unit_test(test_encryption_cannot_be_talked_away),
         cmocka_unit_test(test_a_connection_that_is_not_taken_does_not_exist),
         cmocka_unit_test(test_a_listener_that_has_gone_is_not_taken),
         cmocka_unit_test(test_verdicts_say_what_differs),
