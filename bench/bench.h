@@ -194,6 +194,7 @@ struct bench_report {
     int rows;
     double busbw_sum, wrong;
     long points;
+    const char *cipher;   /* of connections, as ringred_comm_describe calls it; "none" */
 };
 bool bench_report_open(struct bench_report *report, const struct bench_rank *r);
 /* Says which of the operators asked for this type does not take, if any. */

@@ -4,6 +4,7 @@
 #include "bench.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -69,14 +70,35 @@ static void head_of_columns(const struct bench_options *o)
     printf("\n");
 }
 
-static void head(const struct bench_rank *r)
+/* What connections of this rank are encrypted with. */
+static const char *find_cipher(const struct bench_rank *r)
+{
+    static const char *const ciphers[] = { "aes256gcm", "chacha20poly1305" };
+    int64_t need = ringred_comm_describe(r->comm, NULL, 0, NULL, 0);
+    char *text = need > 0 ? malloc((size_t)need + 1) : NULL, name[32];
+    const char *found = "none";
+
+    if (text && ringred_comm_describe(r->comm, NULL, 0, text, (size_t)need + 1) > 0)
+        for (int i = 0; i < 2; i++) {
+            snprintf(name, sizeof name, "\"%s\":", ciphers[i]);
+            const char *at = strstr(text, name);
+            if (at && strtol(at + strlen(name), NULL, 10) > 0)
+                found = ciphers[i];
+        }
+    free(text);
+    return found;
+}
+
+static void head(const struct bench_report *report, const struct bench_rank *r)
 {
     const struct bench_options *o = r->options;
+    bool sealed = strcmp(report->cipher, "none") != 0;
     char host[64] = "";
 
     (void)gethostname(host, sizeof host - 1);
-    printf("# libringred %s, %s, %d ranks, rank 0 on %s, transport %s, %s memory\n",
-           ringred_version(), o->row->name, r->size, host, o->transport, memory_name(o));
+    printf("# libringred %s, %s, %d ranks, rank 0 on %s, transport %s%s%s, %s memory\n", ringred_version(),
+           o->row->name, r->size, host, o->transport, sealed ? " with " : "", sealed ? report->cipher : "",
+           memory_name(o));
     printf("# time: the median call of the slowest rank; %s\n",
            o->check ? "results are checked before and after the timed calls"
                     : "results are not checked");
@@ -95,7 +117,7 @@ bool bench_report_open(struct bench_report *report, const struct bench_rank *r)
 {
     const char *path = r->options->json;
 
-    *report = (struct bench_report){ 0 };
+    *report = (struct bench_report){ .cipher = find_cipher(r) };
     if (path) {
         report->json = fopen(path, "w");
         if (!report->json) {
@@ -104,7 +126,7 @@ bool bench_report_open(struct bench_report *report, const struct bench_rank *r)
         }
         fprintf(report->json, "{\"schema\":1,\"results\":[");
     }
-    head(r);
+    head(report, r);
     return true;
 }
 
@@ -122,10 +144,10 @@ static void json_row(struct bench_report *report, const struct bench_rank *r,
 
     fprintf(out,
             "%s\n{\"collective\":\"%s\",\"bytes\":%zu,\"count\":%zu,\"dtype\":\"%s\","
-            "\"op\":\"%s\",\"root\":%d,\"ranks\":%d,\"transport\":\"%s\",\"memory\":\"%s\","
-            "\"in_place\":%s,\"iters\":%ld,\"wrong\":%.0f,",
+            "\"op\":\"%s\",\"root\":%d,\"ranks\":%d,\"transport\":\"%s\",\"encryption\":\"%s\","
+            "\"memory\":\"%s\",\"in_place\":%s,\"iters\":%ld,\"wrong\":%.0f,",
             report->rows++ ? "," : "", o->row->name, p->bytes, p->count, bench_type_long(p->type),
-            bench_op_name(p->op), root_of(o), r->size, o->transport, memory_name(o),
+            bench_op_name(p->op), root_of(o), r->size, o->transport, report->cipher, memory_name(o),
             in_place ? "true" : "false", x->calls, x->wrong < 0 ? 0 : x->wrong);
     if (o->row->uneven)
         fprintf(out, "\"uneven\":%g,", o->uneven);
