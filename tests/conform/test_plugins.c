@@ -10,10 +10,10 @@
 
 #include <cmocka.h>
 
-static int32_t try(const char *transport, ringred_error *why)
+static int32_t try_with(const char *transport, const char *more, ringred_error *why)
 {
     char setting[64];
-    const char *settings[] = { setting, NULL };
+    const char *settings[] = { setting, more, NULL };
     ringred_config config;
     ringred_comm *comm = NULL;
 
@@ -27,6 +27,11 @@ static int32_t try(const char *transport, ringred_error *why)
     if (rc == 0)
         (void)ringred_comm_destroy(comm); /* nothing was done with it */
     return rc;
+}
+
+static int32_t try(const char *transport, ringred_error *why)
+{
+    return try_with(transport, NULL, why);
 }
 
 static void test_what_is_wrong_is_said(void **state)
@@ -54,6 +59,8 @@ static void test_what_is_wrong_is_said(void **state)
         if (!strstr(why.text, wrong[i].words))
             fail_msg("transport=%s: %s", wrong[i].transport, why.text);
     }
+    assert_int_equal(try_with("unix", "tcp_encryption=on", &why), RINGRED_ESETTING); /* not ours to encrypt */
+    assert_non_null(strstr(why.text, "not what transport=unix carries"));
     assert_int_equal(try("unix", &why), 0);
     assert_int_equal(try("shm,unix", &why), 0);
 }

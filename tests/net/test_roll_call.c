@@ -275,6 +275,7 @@ static void test_settings_that_must_agree_are_named(void **state)
         { "numerics", "canonical", "fast" }, { "algorithm", "auto", "star" },
         { "transport", "auto", "tcp" },    { "tcp_streams", "1", "2" },
         { "heap", "1M", "2M" },            { "ranks_per_host", "1", "3" },
+        { "tcp_encryption", "on", "off" }, { "tcp_encryption", "off", "chacha20" },
     };
 
     for (size_t k = 0; k < sizeof differ / sizeof *differ; k++) {

@@ -345,6 +345,9 @@ static void test_without_a_key_jobs_still_differ(void **state)
     assert_int_equal(find_with(PLACE "RINGRED_REQUIRE_KEY=1", NULL), RINGRED_EAUTH);
     assert_int_equal(find_with("RINGRED_REQUIRE_KEY=1", NULL),
                      0); /* alone: nobody to prove it to */
+    assert_int_equal(find_with(PLACE "RINGRED_TCP_ENCRYPTION=on", NULL), RINGRED_EAUTH);
+    assert_non_null(strstr(why.text, "tcp_encryption needs a key"));
+    assert_int_equal(find_with(PLACE "RINGRED_TCP_ENCRYPTION=on RINGRED_KEY=sixteen-bytes-or-more", NULL), 0);
 }
 
 /* ---- unique ids ---- */
