@@ -651,8 +651,8 @@ bool rr_reunion_lost(struct rr_meeting *m)
         if (r == m->u->rank || !m->go[r])
             continue;
         listen_to(m, r);
-        const struct mate *p = &m->mate[r];
-        lost = lost || p->lost || p->quit || p->fate || p->back == m->joined || (!p->left && has_hung_up(p));
+        const struct mate *p = &m->mate[r]; /* its word that it has left may be behind the end of what I dialled */
+        lost = lost || (!p->left && (p->lost || p->quit || p->fate || p->back == m->joined));
     }
     return lost || m->named; /* then whoever decides has begun another round */
 }

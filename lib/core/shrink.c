@@ -50,13 +50,6 @@ static void drop_half_made(ringred_comm **half)
     *half = NULL;
 }
 
-/* It was made, others have it already, and a rank has been lost since. */
-static void believe(ringred_comm *c, const ringred_error *why)
-{
-    (void)rr_family_set(c->family, RR_COMM_READY);
-    (void)rr_family_break(c->family, why);
-}
-
 /* Rounds of agreeing and making until one succeeds. *half: what the last one came to; NULL: nothing that can be used. */
 static int search(struct search *s, const struct rr_reunion_call *call, struct rr_agreed *a, ringred_comm **half,
                   ringred_error *why)
@@ -67,7 +60,7 @@ static int search(struct search *s, const struct rr_reunion_call *call, struct r
     for (;;) {
         int rc = rr_reunion_agree(s->meeting, last, a, &own);
         if (rc == RR_AGREED_BEFORE) {
-            believe(*half, &lost);
+            (void)rr_family_set((*half)->family, RR_COMM_READY); /* who has been lost since is found in it as ever */
             return 0;
         }
         drop_half_made(half);
