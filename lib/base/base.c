@@ -3,8 +3,11 @@
 #include "base/base.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -77,15 +80,39 @@ int rr_fail(ringred_error *why, int code, int rank, int system, const char *form
     why->rank = rank;
     why->system = system;
     memcpy(why->text, text, sizeof text);
-    if (system) {
-        t = (struct rr_text){ why->text, sizeof why->text, (size_t)(used > 0 ? used : 0) };
-        char room[128];
+    t = (struct rr_text){ why->text, sizeof why->text, (size_t)(used > 0 ? used : 0) };
+    struct rlimit files;
+    char room[128];
+    if (system == EMFILE && getrlimit(RLIMIT_NOFILE, &files) == 0)
+        rr_text_add(&t, " (too many open files: RLIMIT_NOFILE, ulimit -n, is %llu)", (unsigned long long)files.rlim_cur);
+    else if (system)
         rr_text_add(&t, " (%s)", strerror_r(system, room, sizeof room));
-    }
     return code;
 }
 
 /* ---- log ---- */
+
+/* One write, so that ranks do not mix. A reader that has gone, or a file that is full, is no reason for the program to
+ * be ended by a signal. */
+static void write_line(const char *line, size_t bytes)
+{
+    const struct timespec now = { 0, 0 };
+    sigset_t ours, kept, before;
+
+    sigemptyset(&ours);
+    sigaddset(&ours, SIGPIPE);
+    sigaddset(&ours, SIGXFSZ);
+    pthread_sigmask(SIG_BLOCK, &ours, &kept);
+    sigpending(&before);
+    ssize_t n = write(STDERR_FILENO, line, bytes); /* failed: nobody is left to tell */
+    int sent = n < 0 && errno == EPIPE ? SIGPIPE : n < 0 && errno == EFBIG ? SIGXFSZ : 0;
+    if (sent && !sigismember(&before, sent)) {
+        sigemptyset(&ours);
+        sigaddset(&ours, sent);
+        (void)sigtimedwait(&ours, NULL, &now); /* it need not have been sent */
+    }
+    pthread_sigmask(SIG_SETMASK, &kept, NULL);
+}
 
 void rr_log(const struct rr_log *log, int level, const char *format, ...)
 {
@@ -104,11 +131,9 @@ void rr_log(const struct rr_log *log, int level, const char *format, ...)
         log->line(log->context, level, line);
         return;
     }
-    /* the user asked for lines on stderr (setting log); one write, so that ranks do not mix */
-    size_t used = strlen(line);
+    size_t used = strlen(line); /* the user asked for lines on stderr (setting log) */
     line[used] = '\n';
-    ssize_t ignored = write(STDERR_FILENO, line, used + 1);
-    (void)ignored; /* nobody is left to tell */
+    write_line(line, used + 1);
 }
 
 /* ---- reading ---- */

@@ -51,10 +51,14 @@ static inline bool rr_is_interrupted(const struct rr_interrupt *i)
 /* How often this process's line has forked since the library was first used: an object made under another
  * number belongs to a parent. */
 uint32_t rr_forks(void);
-/* A descriptor that lives on: a forked child closes its copy. Returns fd; -1 for -1, or, fd closed, when
- * there is no memory for it. */
+/* A descriptor that lives on: a forked child closes its copy. Returns fd; -1 for -1, or, fd closed and errno ENOMEM,
+ * when there is no memory for it. It may be owned already. */
 int rr_fd_own(int fd);
 void rr_fd_close(int fd); /* of rr_fd_own, or any; -1 is fine */
+/* Sockets of which no fork of another thread can keep a copy: stream, non-blocking, and owned from the first moment.
+ * listener must not block. -1: errno says why. */
+int rr_fd_socket(int family);
+int rr_fd_accept(int listener);
 
 /* ---- time ---- */
 int64_t rr_now_ns(void);                                  /* CLOCK_MONOTONIC */

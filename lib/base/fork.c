@@ -2,10 +2,13 @@
 /* What a fork must not do to the process that it leaves: a child that keeps our sockets open would hide
  * our death from the peers. So the descriptors that live as long as a communicator are listed, and a
  * child closes its copies (close, never shutdown: the connection is the parent's). Mappings stay; every
- * call on an inherited object is refused by comparing rr_forks() with what it was. */
+ * call on an inherited object is refused by comparing rr_forks() with what it was. Other threads may fork at any moment:
+ * sockets between ranks are made and listed in one, while forks wait. */
 #include "base/base.h"
 
+#include <errno.h>
 #include <pthread.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the list; held across a fork */
@@ -58,23 +61,63 @@ static bool has_room(void)
     return true;
 }
 
-int rr_fd_own(int fd)
+/* Before the lock is taken: forks take the C library's lock of its handlers, then ours. */
+static void watch_forks(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    bool fits;
 
     pthread_once(&once, watch);
+}
+
+static bool is_listed(int fd)
+{
+    for (size_t i = 0; i < used; i++)
+        if (list[i] == fd)
+            return true;
+    return false;
+}
+
+/* With the lock held. */
+static int own(int fd)
+{
+    if (fd < 0 || is_listed(fd))
+        return fd;
+    if (has_room()) {
+        list[used++] = fd;
+        return fd;
+    }
+    close(fd);
+    errno = ENOMEM;
+    return -1;
+}
+
+int rr_fd_own(int fd)
+{
+    watch_forks();
     if (fd < 0)
         return fd;
     pthread_mutex_lock(&lock);
-    fits = has_room();
-    if (fits)
-        list[used++] = fd;
+    fd = own(fd);
     pthread_mutex_unlock(&lock);
-    if (fits)
-        return fd;
-    close(fd);
-    return -1;
+    return fd;
+}
+
+int rr_fd_socket(int family)
+{
+    watch_forks();
+    pthread_mutex_lock(&lock);
+    int fd = own(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    pthread_mutex_unlock(&lock);
+    return fd;
+}
+
+int rr_fd_accept(int listener)
+{
+    watch_forks();
+    pthread_mutex_lock(&lock);
+    int fd = own(accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    pthread_mutex_unlock(&lock);
+    return fd;
 }
 
 void rr_fd_close(int fd)

@@ -103,7 +103,7 @@ int rr_boot_allgather(struct rr_boot *boot, const void *mine, size_t bytes, void
 void rr_boot_congestion(struct rr_boot *boot, const char *inside, const char *outside);
 
 /* want[r] proved TCP connections to every rank r (symmetric between ranks, at most `streams`), into
- * fd[r * streams + i] (-1 elsewhere): non-blocking, close-on-exec, TCP_NODELAY. The lower rank dials.
+ * fd[r * streams + i] (-1 elsewhere): non-blocking, owned (rr_fd_own), TCP_NODELAY. The lower rank dials.
  * seal[r * streams + i] is what seals it, under the setting tcp_encryption (NULL is fine without).
  * address[r] is set in the members. Collective. */
 int rr_boot_wire(struct rr_boot *boot, const uint8_t *want, int streams, int *fd, struct rr_seal *seal,
@@ -111,7 +111,7 @@ int rr_boot_wire(struct rr_boot *boot, const uint8_t *want, int streams, int *fd
 
 /* Proved Unix sockets between the lowest rank of this host and each other rank of it: on the lowest
  * rank fd[r] for each other local rank r, elsewhere fd[lowest]; -1 for the rest. Checks peer
- * credentials. Non-blocking, close-on-exec. Collective over the host's ranks. */
+ * credentials. Non-blocking, owned (rr_fd_own). Collective over the host's ranks. */
 int rr_boot_local(struct rr_boot *boot, int *fd, ringred_error *why);
 
 /* Tells all ranks that set-up has failed here, for a reason that this room does not know: they get

@@ -160,7 +160,7 @@ static void let_in(struct rr_gate *g, int listener, const struct rr_log *log, rr
         struct rr_guest *s = place(g, now);
         if (!s)
             return;
-        int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int fd = rr_fd_accept(listener);
         if (fd < 0) {
             if (rr_system_code(errno) != RINGRED_ESYSTEM)
                 keep_out(g, errno, now);
@@ -212,6 +212,6 @@ void rr_gate_free(struct rr_gate *g)
         return;
     rr_gate_shut(g);
     for (int i = 0; i < g->listeners && !g->borrowed; i++)
-        close(g->listener[i]);
+        rr_fd_close(g->listener[i]);
     rr_free(g);
 }

@@ -218,7 +218,7 @@ static void write_taken(struct rr_hand *h)
 static int fail(struct rr_hand *h, enum rr_verdict verdict, int system)
 {
     if (h->fd >= 0)
-        close(h->fd);
+        rr_fd_close(h->fd);
     forget(h);
     h->fd = -1;
     h->state = RR_HAND_FAILED;
@@ -488,7 +488,7 @@ int rr_hand_step(struct rr_hand *h)
 void rr_hand_drop(struct rr_hand *h)
 {
     if (h->state != RR_HAND_FREE && h->fd >= 0)
-        close(h->fd);
+        rr_fd_close(h->fd);
     forget(h);
     h->fd = -1;
     h->state = RR_HAND_FREE;

@@ -43,7 +43,7 @@ int rr_line_open(struct rr_line *l, int fd, int rank, const struct rr_seal *seal
 void rr_line_close(struct rr_line *l)
 {
     if (l->fd >= 0)
-        close(l->fd);
+        rr_fd_close(l->fd);
     l->fd = -1;
     l->sending = false;
     if (l->seal)

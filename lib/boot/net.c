@@ -357,8 +357,7 @@ static int close_failed(int fd)
 {
     int system = errno;
 
-    if (fd >= 0)
-        close(fd);
+    rr_fd_close(fd);
     return -system;
 }
 
@@ -387,7 +386,7 @@ static int dial(const struct rr_net *net, const struct rr_address *to, const str
 {
     struct sockaddr_storage s;
     socklen_t n = rr_address_sock(to, &s);
-    int one = 1, fd = socket(s.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int one = 1, fd = rr_fd_socket(s.ss_family);
 
     if (fd < 0)
         return close_failed(fd);

@@ -251,7 +251,7 @@ static void admit(void *meeting, int fd, int rank, int stream, const struct rr_s
 
     (void)stream; /* there is one */
     if (rank < 0 || rank >= m->u->size || rank == m->u->rank) {
-        close(fd);
+        rr_fd_close(fd);
         return;
     }
     struct mate *p = &m->mate[rank];

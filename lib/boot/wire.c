@@ -24,7 +24,7 @@ static void keep(struct rr_boot *b, int rank, int stream, int fd)
     int *at = place(b, rank, stream);
 
     if (*at >= 0)
-        close(*at); /* it has lost that one on the way, and dialled again */
+        rr_fd_close(*at); /* it has lost that one on the way, and dialled again */
     *at = fd;
 }
 
@@ -51,7 +51,7 @@ void rr_wire_admit(void *boot, int fd, int rank, int stream, const struct rr_sea
     struct rr_boot *b = boot;
 
     if (rank < 0 || rank >= b->rank || stream < 0 || stream >= b->want[rank]) {
-        close(fd);
+        rr_fd_close(fd);
         return;
     }
     rr_net_keep(&b->net, fd);
@@ -76,7 +76,7 @@ void rr_local_admit(void *boot, int fd, int rank, int stream, const struct rr_se
 
     (void)seal; /* it leaves no host */
     if (rank <= b->rank || rank >= b->size || stream != 0 || !b->want[rank] || !is_that_rank(b, fd, rank)) {
-        close(fd);
+        rr_fd_close(fd);
         return;
     }
     keep(b, rank, 0, fd);
@@ -94,7 +94,7 @@ int rr_wire_dialled(struct rr_boot *b, struct rr_dial *d)
     }
     fd = rr_dial_take(d, d->badge.purpose == RR_PURPOSE_DATA ? seal_of(b, d->peer, d->badge.stream) : NULL);
     if (d->badge.purpose == RR_PURPOSE_LOCAL && !is_that_rank(b, fd, d->peer)) {
-        close(fd);
+        rr_fd_close(fd);
         rr_dial_again(d);
         return 0;
     }
@@ -289,7 +289,7 @@ static int finish(struct rr_boot *b, struct rr_gate *gate, int rc, ringred_error
     rr_gate_shut(gate);
     for (int i = 0; rc < 0 && i < b->size * b->streams; i++) {
         if (b->fd[i] >= 0)
-            close(b->fd[i]);
+            rr_fd_close(b->fd[i]);
         b->fd[i] = -1;
     }
     if (rc < 0 && why)
