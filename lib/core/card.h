@@ -10,6 +10,7 @@
 struct rr_card {
     uint64_t machine;          /* hash of the kernel's boot id */
     int32_t shared_failed;     /* a status, when this rank could not share memory */
+    char shared_why[200];      /* and why */
     int32_t no_windows;        /* this rank cannot reach every mate's heap */
     int32_t no_fences;         /* sleepers cannot make this rank pass a fence */
     int32_t congestion;        /* what probing loopback found; 0: nothing better */

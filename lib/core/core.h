@@ -97,6 +97,7 @@ struct rr_family {
     struct rr_interrupt interrupt;
     struct rr_wires wires;      /* what the setting transport says */
     struct rr_tuning *tuning;   /* NULL: none; the same on all ranks */
+    int links_wanted;           /* connections to all other ranks together; 0: none, or not yet known */
     const ringred_team *team;   /* of the setting team; NULL: none */
     unsigned char team_secret[32];
     ringred_choose_fn choose;   /* NULL: none */
@@ -433,6 +434,9 @@ bool rr_request_go_on(ringred_comm *comm, struct ringred_request *request);
  * nothing is to be done; PENDING; < 0: failed. *moved tells whether anything happened. */
 int rr_progress(struct rr_family *family, const struct rr_waiter *w, bool *moved, ringred_error *why);
 
+/* The rank that an operation misses most: one that has not come to it, and not one that waits for that, too, as far as
+ * is known; -1: nobody in particular. With progress owned. */
+int rr_stall_missing(const ringred_comm *comm, const struct rr_run *run);
 void rr_stall_look(ringred_comm *comm, const struct rr_run *run, int64_t now); /* stall.c; with progress owned */
 void rr_stall_look_talk(struct ringred_request *q, int64_t now); /* of a message */
 

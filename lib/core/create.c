@@ -60,8 +60,7 @@ static int open_shared(ringred_comm *c, struct rr_boot *boot, int *fd, int64_t d
         rc = rr_shared_open(c->ranks, c->rank, boot, fd, &c->family->settings, deadline, &c->family->shared, why);
     c->engine.shared = c->family->shared;
     for (int r = 0; r < c->ranks; r++)
-        if (fd[r] >= 0)
-            close(fd[r]);
+        rr_fd_close(fd[r]);
     return rc;
 }
 
@@ -92,6 +91,8 @@ static int share(ringred_comm *c, struct rr_boot *boot, int64_t deadline, struct
         return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory for %d ranks", c->ranks);
     mine.shared_failed = open_shared(c, boot, fd, deadline, &own);
     rr_free(fd);
+    if (mine.shared_failed)
+        snprintf(mine.shared_why, sizeof mine.shared_why, "%.*s", (int)sizeof mine.shared_why - 1, own.text);
     mine.no_windows = !mine.shared_failed && !c->engine.shared->windows;
     mine.no_fences = !mine.shared_failed && !c->engine.shared->fences;
     RR_TRY(rr_boot_allgather(boot, &mine, sizeof mine, card, why));
@@ -112,8 +113,10 @@ static int share(ringred_comm *c, struct rr_boot *boot, int64_t deadline, struct
     c->engine.shared = c->family->shared = NULL;
     if (must)
         return failed == c->rank ? (*why = own, own.code)
-                                 : rr_fail(why, card[failed].shared_failed, failed, 0, "rank %d could not share memory",
-                                           failed);
+                                 : rr_fail(why, card[failed].shared_failed, failed, 0,
+                                           "rank %d could not share memory: %.*s", failed,
+                                           (int)strnlen(card[failed].shared_why, sizeof card->shared_why),
+                                           card[failed].shared_why);
     if (mine.shared_failed)
         rr_log(&c->family->log, RINGRED_LOG_WARN, "no shared memory, links instead: %s", own.text);
     rr_free(c->host);
@@ -194,6 +197,7 @@ static int link_up(ringred_comm *c, struct rr_boot *boot, struct rr_card *card, 
         for (int r = 0; r < c->ranks; r++) {
             bool near = rr_boot_net(boot, r) == rr_boot_net(boot, c->rank);
             want[r] = r == c->rank ? 0 : near && !rr_setting(&c->family->settings, RR_SET_TCP_STREAMS) ? 1 : (uint8_t)streams;
+            c->family->links_wanted += want[r];
         }
         rc = rr_boot_wire(boot, want, streams, fd, seal, why);
         if (rc == 0)
@@ -255,7 +259,7 @@ static int make_engine(ringred_comm *c, ringred_error *why)
         return rr_fail(why, RINGRED_ELIMIT, -1, errno, "cannot make an epoll set");
     RR_TRY(rr_faulty_wrap(c->ranks, c->rank, &f->settings, &f->links, f->shared, why));
     e->links = f->links;
-    RR_TRY(rr_trace_open(e, rr_setting_text(&f->settings, RR_SET_TRACE), c->plans->most_steps, why));
+    RR_TRY(rr_trace_open(e, rr_setting_text(&f->settings, RR_SET_TRACE), c->plans->most_steps, &f->log, why));
     if (f->shared && !f->links)
         RR_TRY(rr_post_open(f->shared, c->ranks, c->rank, &f->log, &f->post, why));
     if (f->shared)
@@ -372,6 +376,20 @@ static int configure_like(struct rr_family *f, const struct rr_family *old, ring
     return 0;
 }
 
+/* Says how many descriptors making a communicator takes, where that is what there were too few of: at least those of the
+ * rendezvous, until the layout is known (docs/USER.md, Limits). */
+static void tell_need(const ringred_comm *c, ringred_error *why)
+{
+    struct rr_text t = { why->text, sizeof why->text, strlen(why->text) };
+    int shared = c->family->wires.shm && c->local_ranks > 1 ? 5 * c->local_ranks + 1 : 0;
+    int links = c->family->links_wanted ? c->ranks + c->family->links_wanted + 3 : 0;
+    int meeting = c->rank == 0 ? c->ranks + 3 : 4;
+
+    if (why->system == EMFILE)
+        rr_text_add(&t, "; making this communicator of %d ranks takes %s %d beside those that are open", c->ranks,
+                    shared + links ? "up to" : "at least", shared + links ? shared + links : meeting);
+}
+
 /* What every rank has to be able to do; then what makes it a communicator. A rank that cannot go on says so before
  * anybody believes in it. */
 static int meet_and_join(ringred_comm *c, const struct rr_launch *launch, int64_t deadline, bool *last,
@@ -390,6 +408,8 @@ static int meet_and_join(ringred_comm *c, const struct rr_launch *launch, int64_
     int rc = rr_boot_open(launch, &f->settings, &f->log, deadline, &boot, why);
     if (rc == 0)
         rc = join(c, boot, deadline, why);
+    if (rc < 0)
+        tell_need(c, why);
     *last = rc == 0;
     if (rc == 0)
         rc = rr_boot_allgather(boot, NULL, 0, NULL, why);

@@ -99,6 +99,8 @@ int rr_comm_refuse(ringred_comm *c, int code, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
+    if (c->family->forks != rr_forks())
+        return RINGRED_EFORKED; /* another thread may have held the lock when it was copied */
     pthread_mutex_lock(&c->family->lock);
     rr_fail(&c->refused, code, -1, 0, "%s", text);
     pthread_mutex_unlock(&c->family->lock);

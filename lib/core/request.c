@@ -477,7 +477,7 @@ int rr_request_wait(ringred_request *q, int64_t timeout_ns)
 static int waits_for(ringred_comm *c, const ringred_request *q)
 {
     struct ringred_request *head = rr_at_head(c);
-    int peer = head && c->active ? rr_run_waits_for(&c->engine, &head->run, NULL) : -1;
+    int peer = head && c->active ? rr_stall_missing(c, &head->run) : -1;
 
     if (q->talks)
         return q->talk.move.way < 0 ? -1 : q->talk.move.peer;

@@ -81,6 +81,21 @@ static void say_who(const ringred_comm *c, const struct rr_run *run, const struc
     }
 }
 
+/* All ranks that have asked each other come to the same answer, whomever each of them needs itself. */
+int rr_stall_missing(const ringred_comm *c, const struct rr_run *run)
+{
+    int first = -1, here = 0;
+
+    for (int peer = 0; peer < c->ranks && !is_at_teams(run); peer++) {
+        if (peer == c->rank)
+            continue;
+        bool come = has_come(c, run, peer);
+        here += come;
+        first = first < 0 && !come ? peer : first;
+    }
+    return first >= 0 && here ? first : rr_run_waits_for(&c->engine, run, NULL);
+}
+
 static void say(const ringred_comm *c, const struct rr_run *run, int64_t waited_ns, const struct outlook *o)
 {
     char what[200], who[400] = "";

@@ -132,8 +132,8 @@ int rr_run_advance(struct rr_engine *e, struct rr_run *r, bool *moved, ringred_e
 
 int rr_step_run(struct rr_engine *e, struct rr_run *r, uint32_t x, size_t segment, ringred_error *why);
 
-/* A Chrome trace of everything, if path is not "" (trace.c); %r in it is the rank. */
-int rr_trace_open(struct rr_engine *e, const char *path, uint32_t most_steps, ringred_error *why);
+/* A Chrome trace of everything, if path is not "" (trace.c); %r in it is the rank. log outlives it. */
+int rr_trace_open(struct rr_engine *e, const char *path, uint32_t most_steps, const struct rr_log *log, ringred_error *why);
 void rr_trace_begin(struct rr_engine *e);                     /* an operation */
 void rr_trace_end(struct rr_engine *e, const struct rr_run *r);
 void rr_trace_close(struct rr_engine *e);

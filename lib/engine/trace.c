@@ -5,24 +5,78 @@
 #include "engine/step.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define BUFFER 32768 /* of our own: stdio's would be written once more by a fork that exits */
 
 struct rr_trace {
-    FILE *file;
+    int fd;             /* -1: what could not be written has ended it */
     int rank;
+    const struct rr_log *log;
     int64_t *since_ns;  /* [most_steps] when the step's instance under way was first tried; 0: none is */
     int64_t begun_ns;   /* the operation under way */
+    uint64_t written;
+    size_t used;
     bool comma;
+    char buffer[BUFFER];
 };
+
+/* Beyond the limit of file sizes the kernel would not refuse, but end the process by a signal. */
+static bool has_room(const struct rr_trace *t)
+{
+    struct rlimit most;
+
+    return getrlimit(RLIMIT_FSIZE, &most) || most.rlim_cur == RLIM_INFINITY || t->written + t->used <= most.rlim_cur;
+}
+
+/* A trace is a wish: where it cannot be written, the operations go on without it. */
+static void flush(struct rr_trace *t)
+{
+    size_t at = 0;
+
+    while (t->fd >= 0 && at < t->used) {
+        ssize_t n = has_room(t) ? write(t->fd, t->buffer + at, t->used - at) : -1;
+        int system = n < 0 && !has_room(t) ? EFBIG : errno;
+        if (n < 0 && system == EINTR)
+            continue;
+        if (n < 0) {
+            char room[128];
+            rr_log(t->log, RINGRED_LOG_WARN, "the trace ends early: it cannot be written (%s)",
+                   strerror_r(system, room, sizeof room));
+            rr_fd_close(t->fd);
+            t->fd = -1;
+            break;
+        }
+        at += (size_t)n;
+        t->written += (uint64_t)n;
+    }
+    t->used = 0;
+}
+
+static void put(struct rr_trace *t, const char *text, size_t bytes)
+{
+    if (bytes > sizeof t->buffer - t->used)
+        flush(t);
+    memcpy(t->buffer + t->used, text, bytes);
+    t->used += bytes;
+}
 
 static void bar(struct rr_trace *t, int row, const char *name, int64_t from, int64_t to,
                 const char *detail)
 {
-    fprintf(t->file,
-            "%s{\"name\":\"%s\",\"ph\":\"X\",\"ts\":%.3f,\"dur\":%.3f,\"pid\":%d,\"tid\":%d,\"args\":{%s}}",
-            t->comma ? ",\n" : "", name, (double)from / 1e3, (double)(to - from) / 1e3, t->rank, row,
-            detail);
+    char line[512];
+    int n = snprintf(line, sizeof line,
+                     "%s{\"name\":\"%s\",\"ph\":\"X\",\"ts\":%.3f,\"dur\":%.3f,\"pid\":%d,\"tid\":%d,\"args\":{%s}}",
+                     t->comma ? ",\n" : "", name, (double)from / 1e3, (double)(to - from) / 1e3, t->rank, row,
+                     detail);
+
+    if (t->fd < 0 || n < 0 || (size_t)n >= sizeof line)
+        return; /* name and detail are ours, and short */
+    put(t, line, (size_t)n);
     t->comma = true;
 }
 
@@ -78,7 +132,7 @@ void rr_trace_end(struct rr_engine *e, const struct rr_run *r)
     bar(e->trace, 0, name, e->trace->begun_ns, rr_now_ns(), detail);
 }
 
-int rr_trace_open(struct rr_engine *e, const char *path, uint32_t most_steps, ringred_error *why)
+int rr_trace_open(struct rr_engine *e, const char *path, uint32_t most_steps, const struct rr_log *log, ringred_error *why)
 {
     char name[512];
     const char *mark = strstr(path, "%r");
@@ -97,14 +151,16 @@ int rr_trace_open(struct rr_engine *e, const char *path, uint32_t most_steps, ri
         return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory for a trace");
     }
     t->rank = e->rank;
-    t->file = fopen(name, "we");
-    if (!t->file) {
+    t->log = log;
+    t->fd = rr_fd_own(open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    if (t->fd < 0) {
         int system = errno;
         rr_free(t->since_ns);
         rr_free(t);
-        return rr_fail(why, RINGRED_ESYSTEM, -1, system, "cannot write the trace to %.200s", name);
+        return rr_fail(why, system == EMFILE || system == ENFILE ? RINGRED_ELIMIT : RINGRED_ESYSTEM, -1, system,
+                       "cannot write the trace to %.200s", name);
     }
-    fputs("[\n", t->file);
+    put(t, "[\n", 2);
     e->trace = t;
     e->step = traced_step;
     return 0;
@@ -112,11 +168,14 @@ int rr_trace_open(struct rr_engine *e, const char *path, uint32_t most_steps, ri
 
 void rr_trace_close(struct rr_engine *e)
 {
-    if (!e->trace)
+    struct rr_trace *t = e->trace;
+
+    if (!t)
         return;
-    fputs("\n]\n", e->trace->file);
-    fclose(e->trace->file);
-    rr_free(e->trace->since_ns);
-    rr_free(e->trace);
+    put(t, "\n]\n", 3);
+    flush(t);
+    rr_fd_close(t->fd);
+    rr_free(t->since_ns);
+    rr_free(t);
     e->trace = NULL;
 }

@@ -224,9 +224,20 @@ void rr_channel_asks(struct rr_channel *c, int peer, uint64_t sequence)
 
 bool rr_channel_has_asked(struct rr_transport *core, const struct rr_channel *channel, int way, uint64_t sequence)
 {
-    const struct rr_channel *c = channel ? channel : rr_links_of(core)->first;
+    struct rr_links *t = rr_links_of(core);
+    const struct rr_channel *c = channel ? channel : t->first;
+    int peer = peer_of(c, way);
+    const struct rr_stream *s = t->link[peer].stream;
+    ringred_error why;
+    struct rr_frame f;
 
-    return c->way[way].asked == (uint32_t)sequence;
+    if (c->way[way].asked == (uint32_t)sequence)
+        return true;
+    /* what it has sent for that operation, and is not wanted yet, keeps its words back */
+    if (!s || t->link[peer].receiving || s->left || s->hi - s->lo < RR_FRAME_BYTES ||
+        rr_frame_read(s->room + s->lo, peer, &f, &why) < 0)
+        return false;
+    return f.kind == RR_FRAME_DATA && rr_channel_find(t, f.channel) == c && (uint32_t)f.ask.sequence == (uint32_t)sequence;
 }
 
 void rr_channel_leave(struct rr_transport *core, struct rr_channel *channel, uint64_t last)

@@ -21,6 +21,7 @@ struct rr_shm {
     int *bell;                  /* [ranks] eventfds of the mates; mine is bell[me] */
     int *pidfd;                 /* [ranks] -1: none */
     int32_t *pid;               /* [ranks] */
+    int64_t *began;             /* [ranks] for those without pidfd: when the process began, -1: not known */
     struct rr_heap *heap;       /* mine; outlives the communicator while memory of it is in use */
     uint64_t **touched;         /* [ranks] bit per RR_HEAP_CHUNK of a mate's heap that is mapped in */
     struct rr_slot *slots;      /* room for pages of communicators that borrow, with those that are free first */
@@ -32,6 +33,10 @@ struct rr_shm {
 };
 
 #define RR_HEAP_CHUNK ((size_t)64 << 10)
+
+/* When a process of this host began, in the kernel's ticks; 0: it has ended, even if its parent has not yet collected it;
+ * -1: that cannot be known here (alive.c). */
+int64_t rr_process_began(int32_t pid);
 
 /* A heap of at most `bytes` bytes that others can map; NULL: not here. */
 struct rr_heap *rr_heap_new(size_t bytes);

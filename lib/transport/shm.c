@@ -82,8 +82,9 @@ static int take_message(int socket, int *fd, int n, ringred_error *why)
             memcpy(&came, (char *)c + at, sizeof came);
             close(came);
         }
-        return rr_fail(why, (message.msg_flags & MSG_CTRUNC) ? RINGRED_ELIMIT : RINGRED_EWIRE, -1, 0,
-                       "a mate's descriptors did not arrive: is the limit of open files too low?");
+        if (message.msg_flags & MSG_CTRUNC) /* the kernel has dropped what this process has no room for */
+            return rr_fail(why, RINGRED_ELIMIT, -1, EMFILE, "a mate's descriptors did not arrive");
+        return rr_fail(why, RINGRED_EWIRE, -1, 0, "a mate's message brought no descriptors");
     }
     memcpy(fd, CMSG_DATA(c), n * sizeof(int));
     return 0;
@@ -131,7 +132,8 @@ static int make_segment(const struct rr_shared *s, ringred_error *why)
                        "file sizes, %llu (ulimit -f)", bytes, (unsigned long long)most.rlim_cur);
     fd = memfd_create("ringred", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
-        return rr_fail(why, RINGRED_ESYSTEM, -1, errno, "cannot make shared memory");
+        return rr_fail(why, errno == EMFILE || errno == ENFILE ? RINGRED_ELIMIT : RINGRED_ESYSTEM, -1, errno,
+                       "cannot make shared memory");
     if (ftruncate(fd, (off_t)bytes) || fallocate(fd, 0, 0, (off_t)bytes)) {
         int system = errno;
         close(fd);
@@ -256,6 +258,15 @@ static int follow(struct rr_shm *m, int socket, int *pair, int64_t deadline_ns, 
 
 /* ---- looking after mates ---- */
 
+/* Where there are no pidfds (seccomp). A process that nobody has collected, or another one with its number, takes signals. */
+static bool has_ended(const struct rr_shm *m, int rank)
+{
+    if (kill(m->pid[rank], 0) && errno == ESRCH)
+        return true;
+    int64_t began = m->began[rank] > 0 ? rr_process_began(m->pid[rank]) : -1;
+    return began >= 0 && began != m->began[rank];
+}
+
 static void shm_check(struct rr_shared *s, uint8_t *gone)
 {
     struct rr_shm *m = self(s);
@@ -268,7 +279,7 @@ static void shm_check(struct rr_shared *s, uint8_t *gone)
         if (m->pidfd[rank] >= 0)
             gone[rank] |= poll(&look, 1, 0) == 1 ? RR_GONE_MEMORY : 0;
         else
-            gone[rank] |= kill(m->pid[rank], 0) && errno == ESRCH ? RR_GONE_MEMORY : 0;
+            gone[rank] |= has_ended(m, rank) ? RR_GONE_MEMORY : 0;
     }
 }
 
@@ -371,13 +382,14 @@ static struct rr_shm *shm_new(int ranks, int locals)
     m->bell = rr_alloc(n, sizeof *m->bell);
     m->pidfd = rr_alloc(n, sizeof *m->pidfd);
     m->pid = rr_alloc(n, sizeof *m->pid);
+    m->began = rr_alloc(n, sizeof *m->began);
     m->touched = rr_alloc(n, sizeof *m->touched);
     m->last = rr_alloc(n, sizeof *m->last);
     m->base.mate = rr_alloc(n, sizeof *m->base.mate);
     m->base.local = rr_alloc((size_t)locals, sizeof *m->base.local);
     for (int r = 0; m->bell && m->pidfd && r < ranks; r++)
         m->bell[r] = m->pidfd[r] = -1;
-    if (!m->bell || !m->pidfd || !m->pid || !m->touched || !m->last || !m->base.mate || !m->base.local) {
+    if (!m->bell || !m->pidfd || !m->pid || !m->began || !m->touched || !m->last || !m->base.mate || !m->base.local) {
         rr_shared_close(&m->base, 0);
         return NULL;
     }
@@ -396,6 +408,8 @@ static void find_mates(struct rr_shm *m, int me, const struct rr_boot *boot)
         m->pid[r] = rr_boot_member(boot, r)->pid;
         if (r != me)
             m->pidfd[r] = rr_fd_own((int)syscall(SYS_pidfd_open, m->pid[r], 0));
+        if (m->pidfd[r] < 0)
+            m->began[r] = rr_process_began(m->pid[r]);
     }
 }
 
@@ -512,6 +526,7 @@ void rr_shared_close(struct rr_shared *s, uint64_t last)
     rr_free(m->bell);
     rr_free(m->pidfd);
     rr_free(m->pid);
+    rr_free(m->began);
     rr_free(m->touched);
     rr_free(m->last);
     rr_free(s->mate);

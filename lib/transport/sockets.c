@@ -202,7 +202,7 @@ int rr_tcp_open(int ranks, int me, const int *fd, int streams, const struct rr_c
         if (fd[i] < 0)
             continue;
         if (rc < 0) {
-            close(fd[i]);
+            rr_fd_close(fd[i]);
             continue;
         }
         struct rr_link *l = &t->link[i / streams];

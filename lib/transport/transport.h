@@ -125,7 +125,7 @@ void rr_channel_route(struct rr_channel *channel, int way, uint16_t name);
 void rr_channel_left(struct rr_transport *core, const struct rr_channel *channel, uint8_t *gone);
 /* 1 + the operation after which a member left; 0: it has not. */
 uint64_t rr_channel_left_after(struct rr_transport *core, const struct rr_channel *channel, int way);
-/* Has a member told that it waits in this operation? */
+/* Has a member told that it waits in this operation, or sent something for it that is not wanted yet? */
 bool rr_channel_has_asked(struct rr_transport *core, const struct rr_channel *channel, int way, uint64_t sequence);
 /* Says goodbye after operation `last`. It frees itself once all members have. */
 void rr_channel_leave(struct rr_transport *core, struct rr_channel *channel, uint64_t last);
