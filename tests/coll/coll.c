@@ -72,33 +72,45 @@ ringred_comm *coll_open_choosing(struct rank *me, const struct coll_setup *setup
     return coll_open_with(me, setup, &config);
 }
 
-ringred_comm *coll_open_with(struct rank *me, const struct coll_setup *setup, const ringred_config *wishes)
+int32_t coll_try(struct rank *me, const struct coll_setup *setup, const ringred_config *wishes, ringred_comm **comm,
+                 ringred_error *why)
 {
     const char *settings[COLL_SETTINGS + 2] = { "timeout=20" };
     char host[] = "host=?";
     ringred_unique_id id;
-    ringred_config config = *wishes;
-    ringred_comm *comm = NULL;
-    ringred_error why;
-    char text[200];
+    ringred_config config;
 
+    ringred_config_init(&config, sizeof config);
+    if (wishes)
+        config = *wishes;
     memset(&id, 0, sizeof id);
-    ringred_error_init(&why);
-    if (me->rank == 0)
-        rank_check_msg(ringred_unique_id_create(&id, &why) == 0, "no unique id: %s", why.text);
-    ranks_pass(me, &id, sizeof id);
+    ringred_error_init(why);
+    if (!config.id) {
+        if (me->rank == 0)
+            rank_check_msg(ringred_unique_id_create(&id, why) == 0, "no unique id: %s", why->text);
+        ranks_pass(me, &id, sizeof id);
+        config.id = &id;
+    }
     config.rank = me->rank;
     config.size = me->size;
-    config.id = &id;
     for (int i = 0; i < COLL_SETTINGS && setup->setting[i]; i++) {
         const char *letters = letters_of(setup->setting[i]);
         host[5] = letters ? letters[me->rank] : host[5];
         settings[i + 1] = letters ? host : setup->setting[i];
     }
     config.settings = settings;
+    return ringred_comm_create(&config, comm, why);
+}
+
+ringred_comm *coll_open_with(struct rank *me, const struct coll_setup *setup, const ringred_config *wishes)
+{
+    ringred_comm *comm = NULL;
+    ringred_error why;
+    char text[200];
+
+    int32_t rc = coll_try(me, setup, wishes, &comm, &why);
     coll_setup_text(setup, text, sizeof text);
-    rank_check_msg(ringred_comm_create(&config, &comm, &why) == 0, "%s: no communicator: %d, %s", text,
-                   why.code, why.text);
+    rank_check_msg(rc == 0, "%s: no communicator: %d, %s", text, why.code, why.text);
     rank_check_int(ringred_comm_rank(comm), me->rank);
     rank_check_int(ringred_comm_size(comm), me->size);
     return comm;

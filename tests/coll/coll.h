@@ -30,6 +30,9 @@ ringred_comm *coll_open_choosing(struct rank *me, const struct coll_setup *setup
                                  void *context); /* choose NULL: none */
 /* with the functions that *wishes has; who is who, and the settings, are the setup's */
 ringred_comm *coll_open_with(struct rank *me, const struct coll_setup *setup, const ringred_config *wishes);
+/* The same where it may fail; wishes NULL: none. With an id of the wishes' the ranks need not meet before. */
+int32_t coll_try(struct rank *me, const struct coll_setup *setup, const ringred_config *wishes, ringred_comm **comm,
+                 ringred_error *why);
 void coll_close(ringred_comm *comm);
 /* Ends the rank unless rc is 0, with the communicator's sentence and `what`. */
 void coll_must(ringred_comm *comm, int32_t rc, const char *what);

@@ -43,8 +43,7 @@ static int talk(const int *fd, int size, int me, bool all)
 static void close_all(int *fd, int size)
 {
     for (int r = 0; r < size; r++)
-        if (fd[r] >= 0)
-            close(fd[r]);
+        rr_fd_close(fd[r]);
 }
 
 static int use(struct rr_boot *boot, int size, int rank, struct job_rank *me)
@@ -526,7 +525,7 @@ static void test_addresses_that_swallow_everything_cost_a_moment(void **state)
     check_all_fine(&job);
     for (int i = 0; i < HOLES; i++) {
         for (int k = 0; k < 4; k++)
-            close(caller[i][k]);
+            rr_fd_close(caller[i][k]);
         job_done(&hole[i]);
     }
     job_done(&job);
@@ -714,7 +713,7 @@ static int32_t bind_as_nobody(void)
         for (int k = 0; k < 3; k++)
             if ((k == 0 ? fd : k == 1 ? all : from) < 0)
                 return k == 0 ? fd : k == 1 ? all : from;
-        close(from);
+        rr_fd_close(from);
         close(all);
         close(fd);
     }
