@@ -340,8 +340,9 @@ def refused_memory(comm, go):
     same(mine, total(comm.size, (1000,)))
 
 
-def lost_peer(comm):
+def lost_peer(comm, met):
     comm.barrier()
+    met.wait(PATIENCE_S)                            # else who is still in the barrier loses its peer there
     if comm.rank == 1:
         os._exit(0)
     failure = raises(ringred.PeerLostError, comm.allreduce, np.zeros(1000, "float32"))
@@ -528,7 +529,7 @@ class Failures(unittest.TestCase):
 
     def test_a_lost_peer_is_named(self):
         for transport in ("shm", "tcp"):
-            run_ranks(3, lost_peer, silent=(1,), broken=True, transport=transport)
+            run_ranks(3, lost_peer, fork.Barrier(3), silent=(1,), broken=True, transport=transport)
 
     def test_abort_ends_the_wait_of_others(self):
         run_ranks(2, late_abort, fork.Event(), broken=True)
