@@ -330,7 +330,9 @@ static void test_PR_36_ranks_that_are_killed_leave_no_names(void **state)
         struct shot s = { layouts[i % (int)LAYOUTS], 0, (long)numbers_below(&random, 4000) };
         ranks_run(&(struct ranks_plan){ .size = 4, .run = all_be_shot, .argument = &s, .may_die = 15 });
     }
-    assert_int_equal(names_of_ours(), before);
+    for (int look = 0; look < 1000 && names_of_ours() > before; look++) /* those of other jobs on this machine go */
+        (void)poll(NULL, 0, 20);
+    assert_true(names_of_ours() <= before);
 }
 
 /* ---- PR-17: who leaves at once ---- */
