@@ -337,11 +337,13 @@ static bool tell_lines(struct rr_boot *b, unsigned char *frame)
     return open;
 }
 
-/* Ranks that were started wrongly cannot meet however often they try: those that have not come yet
- * are waited for, too, so that they need not try until their own deadline. */
+/* Ranks that were started wrongly, or with too few descriptors, cannot meet however often they try: those that have not
+ * come yet are waited for, too, so that they need not try until their own deadline. */
 static bool waits_for_late_ones(const struct rr_boot *b)
 {
-    if (b->failure.code != RINGRED_ECONFIG || !b->is_root || !b->meet || !b->meet->open)
+    int code = b->failure.code;
+
+    if ((code != RINGRED_ECONFIG && code != RINGRED_ELIMIT) || !b->is_root || !b->meet || !b->meet->open)
         return false;
     for (int r = 1; r < b->size; r++)
         if (!b->line[r].heard)

@@ -382,7 +382,7 @@ static void tell_need(const ringred_comm *c, ringred_error *why)
 {
     struct rr_text t = { why->text, sizeof why->text, strlen(why->text) };
     int shared = c->family->wires.shm && c->local_ranks > 1 ? 5 * c->local_ranks + 1 : 0;
-    int links = c->family->links_wanted ? c->ranks + c->family->links_wanted + 3 : 0;
+    int links = c->family->links_wanted ? c->ranks + c->family->links_wanted + 4 : 0;
     int meeting = c->rank == 0 ? c->ranks + 3 : 4;
 
     if (why->system == EMFILE)
