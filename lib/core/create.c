@@ -419,20 +419,21 @@ static int meet_and_join(ringred_comm *c, const struct rr_launch *launch, int64_
     return rc;
 }
 
-static int open_all(ringred_comm *c, const ringred_config *config, ringred_error *why)
+/* *last: it was made, and what failed is being sure of it. */
+static int open_all(ringred_comm *c, const ringred_config *config, bool *last, ringred_error *why)
 {
     struct rr_family *f = c->family;
     struct rr_launch launch;
     int64_t began = rr_now_ns();
-    bool last;
 
+    *last = false;
     RR_TRY(configure(f, config, &launch, why));
     int64_t timeout = config->timeout_ns ? config->timeout_ns
                                          : rr_setting(&f->settings, RR_SET_INIT_TIMEOUT);
     int64_t deadline = rr_deadline(timeout);
     if (deadline != INT64_MAX) /* finding rank 0 may have taken a part of it */
         deadline -= rr_now_ns() - began;
-    return meet_and_join(c, &launch, deadline, &last, why);
+    return meet_and_join(c, &launch, deadline, last, why);
 }
 
 static void free_kept(struct ringred_request *q)
@@ -539,17 +540,20 @@ static struct rr_family *family_new(void)
 int rr_comm_open(const ringred_config *config, ringred_comm **comm, ringred_error *why)
 {
     struct rr_family *f = family_new();
+    bool last;
 
     if (!f)
         return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory for a communicator");
-    int rc = open_all(f->first, config, why);
-    if (rc < 0) {
+    int rc = open_all(f->first, config, &last, why);
+    if (rc == 0 || last)
+        (void)rr_family_set(f, RR_COMM_READY);
+    if (rc < 0 && last)
+        (void)rr_family_abort(f, why); /* others may be at work in it: they hear why, and not that this rank has left */
+    if (rc < 0)
         (void)rr_family_free(f); /* what failed is in *why */
-        return rc;
-    }
-    (void)rr_family_set(f, RR_COMM_READY);
-    *comm = f->first;
-    return 0;
+    else
+        *comm = f->first;
+    return rc;
 }
 
 int rr_comm_open_like(const struct rr_family *old, const struct rr_launch *launch, int64_t deadline_ns,

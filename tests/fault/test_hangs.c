@@ -261,7 +261,7 @@ static void test_PR_16_killed_at_any_moment_all_name_the_same_rank(void **state)
     struct numbers_random random = { seed };
 
     (void)state;
-    for (int i = 0; i < 48; i++) {
+    for (int i = 0; i < self_times(48, 500); i++) {
         struct shot s = { layouts[i % (int)LAYOUTS], 0, 0 };
         s.setup.ranks = 2 + (int)numbers_below(&random, 4);
         s.setup.setting[1] = "init_timeout=2";
@@ -326,7 +326,7 @@ static void test_PR_36_ranks_that_are_killed_leave_no_names(void **state)
     int before = names_of_ours();
 
     (void)state;
-    for (int i = 0; i < 30; i++) {
+    for (int i = 0; i < self_times(30, 200); i++) {
         struct shot s = { layouts[i % (int)LAYOUTS], 0, (long)numbers_below(&random, 4000) };
         ranks_run(&(struct ranks_plan){ .size = 4, .run = all_be_shot, .argument = &s, .may_die = 15 });
     }

@@ -141,17 +141,18 @@ static void test_PR_40_too_few_descriptors_are_told_with_what_there_is_and_what_
         ranks_run(&(struct ranks_plan){ .size = 6, .run = have_few, .argument = (void *)(uintptr_t)&cases[i] });
 }
 
-/* Thirty-two ranks with as many descriptors as the table says, and a hundred communicators that overlap. */
+/* Many ranks with as many descriptors as the table says, and many communicators that overlap. */
 static void overlap(struct rank *me)
 {
     const struct coll_setup *setup = me->argument;
-    ringred_comm *part[100];
+    ringred_comm *part[1000];
     int32_t list[RANKS_MOST];
+    int parts = self_times(100, 1000);
 
     leave_free(5 * me->size);
     ringred_comm *comm = coll_open(me, setup);
     struct self before = self_look();
-    for (int i = 0; i < 100; i++) {
+    for (int i = 0; i < parts; i++) {
         int n = 0;
         bool in = false;
         for (int r = 0; r < me->size; r++)
@@ -168,7 +169,7 @@ static void overlap(struct rank *me)
     struct self after = self_look();
     rank_check_int(after.descriptors, before.descriptors);
     rank_check_int(after.threads, before.threads);
-    for (int i = 0; i < 100; i++)
+    for (int i = 0; i < parts; i++)
         coll_close(part[i]);
     check_numbers(comm, me->rank, me->size);
     coll_close(comm);
@@ -176,10 +177,11 @@ static void overlap(struct rank *me)
 
 static void test_PR_39_many_groups_share_links_and_need_no_descriptors(void **state)
 {
-    static const struct coll_setup setups[] = { { 32, { "transport=shm" } }, { 32, { "transport=tcp" } } };
+    int ranks = self_times(32, 64);
+    const struct coll_setup setups[] = { { ranks, { "transport=shm" } }, { ranks, { "transport=tcp" } } };
 
     (void)state;
-    coll_each(setups, 2, overlap, 60);
+    coll_each(setups, 2, overlap, self_times(60, 600));
 }
 
 static void lock_little(struct rank *me)
@@ -779,7 +781,7 @@ static void make_many(struct rank *me)
 
     while (wrong.setting[wrongs])
         wrongs++;
-    for (int i = 0; i < 130; i++) {
+    for (int i = 0; i < self_times(130, 10030); i++) {
         ringred_comm *comm = NULL;
         ringred_error why;
         if (i == 30)
@@ -797,7 +799,7 @@ static void make_many(struct rank *me)
         ranks_meet(me);
         (void)ringred_comm_destroy(comm); /* EABORTED where it was */
     }
-    check_flat(before, "a hundred communicators", 2048);
+    check_flat(before, "communicators", 2048);
 }
 
 static void test_PR_35_communicators_leave_nothing(void **state)
@@ -807,7 +809,7 @@ static void test_PR_35_communicators_leave_nothing(void **state)
     };
 
     (void)state;
-    coll_each(setups, sizeof setups / sizeof *setups, make_many, 60);
+    coll_each(setups, sizeof setups / sizeof *setups, make_many, self_times(60, 1500));
 }
 
 static ringred_comm *split(ringred_comm *comm, int color)

@@ -17,6 +17,8 @@ int64_t self_now_ns(void);
 /* Runs a program of the system, found by PATH, with words up to a NULL; true: it ended with 0. */
 bool self_run(const char *const *words);
 #define SELF_RUN(...) self_run((const char *const[]){ __VA_ARGS__, NULL })
+/* How often to try what a few times show: all of those a report asks for where TEST_WHOLE is in the environment. */
+int self_times(int few, int whole);
 /* A file in /proc or /sys: writes a text to it. */
 bool self_write(const char *path, const char *text);
 
