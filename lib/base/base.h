@@ -41,6 +41,7 @@ bool rr_struct_is_newer(const void *his, size_t his_size, size_t our_size); /* i
 struct rr_interrupt {
     int32_t (*fn)(void *context); /* NULL: there is none */
     void *context;
+    const char *reason; /* why there is one; NULL: the caller wants it so */
 };
 static inline bool rr_is_interrupted(const struct rr_interrupt *i)
 {

@@ -132,7 +132,18 @@ int rr_boot_keep(struct rr_boot *boot, struct rr_reunion *before, struct rr_reun
 void rr_reunion_hold(struct rr_reunion *reunion); /* for another drop; NULL is fine */
 void rr_reunion_drop(struct rr_reunion *reunion); /* NULL is fine */
 
+/* A communicator that was made of reunion's ranks may have been believed in by others, and is not by this rank: from now
+ * on this rank goes on only with a majority of its `size` ranks, too. member: which [size] they are; NULL: all of
+ * reunion's, and new ones. */
+int rr_reunion_doubt(struct rr_reunion *reunion, const int *member, int size, ringred_error *why);
+/* Keeps the listeners of such a communicator, so that its others do not take this rank for dead. */
+void rr_reunion_adopt(struct rr_reunion *reunion, struct rr_reunion *half);
+
+/* Hides the key of an id, or shows it again, by the key that those of reunion have in common. */
+void rr_reunion_mask(const struct rr_reunion *reunion, ringred_unique_id *id);
+
 /* What a unique id says, for rank `rank` of `size`. */
+void rr_launch_drop(const struct rr_launch *launch); /* its listener, where it is not to be used */
 int rr_launch_by_id(const ringred_unique_id *id, int rank, int size, struct rr_launch *launch, ringred_error *why);
 
 /* What may be known of a rank that has not come. */
@@ -143,7 +154,7 @@ struct rr_reunion_call {
     const struct rr_log *log;
     const struct rr_settings *settings;
     const struct rr_interrupt *interrupt;
-    uint8_t (*fate)(void *context, int rank); /* what the kernel says now; asked for now and then */
+    void (*look)(void *context, uint8_t *fate); /* what the kernel says now of each rank; asked for now and then */
     void *context;
     int64_t patience_ns;        /* until when those are waited for that may still come */
     int64_t deadline_ns;

@@ -104,6 +104,14 @@ void rr_unique_id_spent(int listener)
     pthread_mutex_unlock(&table.mutex);
 }
 
+void rr_unique_id_drop(const ringred_unique_id *id)
+{
+    int fd = rr_unique_id_listener(id->bytes + RR_ID_JOB);
+
+    if (fd >= 0)
+        rr_unique_id_spent(fd);
+}
+
 /* id: magic 8, version 2, count 2, key 32, job 16, network 8, addresses 8 x 20, zero, check 8 at
  * 240 */
 static void write_id(const struct rr_launch *launch, uint64_t net, const struct rr_address *a,
@@ -116,8 +124,8 @@ static void write_id(const struct rr_launch *launch, uint64_t net, const struct 
     memcpy(at, magic, MAGIC_BYTES);
     memcpy(at + 8, &version, 2);
     memcpy(at + 10, &count, 2);
-    memcpy(at + 12, launch->key, RR_KEY_BYTES);
-    memcpy(at + 44, launch->job, RR_JOB_BYTES);
+    memcpy(at + RR_ID_KEY, launch->key, RR_KEY_BYTES);
+    memcpy(at + RR_ID_JOB, launch->job, RR_JOB_BYTES);
     memcpy(at + 60, &net, 8);
     for (int i = 0; i < n; i++)
         rr_address_write(&a[i], at + 68 + i * RR_ADDRESS_BYTES);

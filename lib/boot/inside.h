@@ -260,6 +260,9 @@ void rr_meet_admit(void *boot, int fd, int rank, int stream, const struct rr_sea
 int rr_meet_joined(struct rr_boot *b, struct rr_line *l, ringred_error *why); /* join is whole */
 int rr_meet_dialled(struct rr_boot *b, struct rr_dial *d);                    /* done or fatal */
 
+/* Where in an id they are. */
+#define RR_ID_KEY 12
+#define RR_ID_JOB 44
 /* id.c: unique ids made in this process, until a communicator has been tried with them */
 int rr_unique_id_read(const struct ringred_unique_id *id, struct rr_launch *launch,
                       ringred_error *why);
@@ -267,6 +270,7 @@ int rr_unique_id_listener(const unsigned char job[RR_JOB_BYTES]); /* the first; 
 /* All that were opened for the id of that listener; a listener of anybody else's is the only one. */
 int rr_unique_id_listeners(int listener, int fd[RR_ADDRESSES]);
 void rr_unique_id_spent(int listener); /* closes them; any other descriptor is left alone */
+void rr_unique_id_drop(const ringred_unique_id *id); /* the same, if it was made here */
 /* It stays open, and the id serves more than once. -1: not made here. */
 int rr_unique_id_keep(const unsigned char job[RR_JOB_BYTES]);
 

@@ -358,7 +358,7 @@ static int find(const ringred_config *config, const struct rr_settings *settings
     memset(launch, 0, sizeof *launch);
     launch->listener = -1;
     if (config)
-        launch->interrupt = (struct rr_interrupt){ config->interrupt, config->interrupt_context };
+        launch->interrupt = (struct rr_interrupt){ config->interrupt, config->interrupt_context, NULL };
     if (sodium_init() < 0)
         return rr_fail(why, RINGRED_ESYSTEM, -1, errno, "there is no source of random numbers");
     RR_TRY(find_place(config, v, launch, why));

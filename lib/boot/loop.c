@@ -263,7 +263,12 @@ static bool is_interrupted(struct rr_boot *b, ringred_error *why)
     b->asked_ns = now;
     if (!rr_is_interrupted(&b->launch.interrupt))
         return false;
-    rr_fail(why, RINGRED_EINTERRUPTED, b->rank, 0, "the caller interrupted rank %d while it made a communicator", b->rank);
+    if (b->launch.interrupt.reason)
+        rr_fail(why, RINGRED_EINTERRUPTED, b->rank, 0, "%s while rank %d made a communicator",
+                b->launch.interrupt.reason, b->rank);
+    else
+        rr_fail(why, RINGRED_EINTERRUPTED, b->rank, 0, "the caller interrupted rank %d while it made a communicator",
+                b->rank);
     return true;
 }
 
@@ -395,7 +400,8 @@ int rr_boot_fail(struct rr_boot *b, const ringred_error *failure)
     b->failure = *failure;
     name_myself(b, &b->failure);
     b->x.active = false;
-    rr_log(b->log, RINGRED_LOG_ERROR, "%s", b->failure.text);
+    bool expected = b->launch.interrupt.reason && b->failure.code == RINGRED_EINTERRUPTED;
+    rr_log(b->log, expected ? RINGRED_LOG_INFO : RINGRED_LOG_ERROR, "%s", b->failure.text);
     tell(b);
     for (int i = 0; i < b->lines; i++)
         rr_line_close(&b->line[i]);

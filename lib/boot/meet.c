@@ -717,6 +717,12 @@ static int check_alone(const struct rr_settings *settings, ringred_error *why)
     return 0;
 }
 
+void rr_launch_drop(const struct rr_launch *launch)
+{
+    if (launch->listener >= 0)
+        rr_unique_id_spent(launch->listener);
+}
+
 int rr_boot_open(const struct rr_launch *launch, const struct rr_settings *settings,
                  const struct rr_log *log, int64_t deadline_ns, struct rr_boot **boot,
                  ringred_error *why)
@@ -726,7 +732,7 @@ int rr_boot_open(const struct rr_launch *launch, const struct rr_settings *setti
     int rc;
 
     if (!b) {
-        rr_unique_id_spent(launch->listener);
+        rr_launch_drop(launch);
         return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory to make a communicator");
     }
     b->launch = *launch;
@@ -743,8 +749,7 @@ int rr_boot_open(const struct rr_launch *launch, const struct rr_settings *setti
         describe_myself(b, settings);
         rc = b->size > 1 ? open_network(b, settings, &failure) : check_alone(settings, &failure);
     }
-    if (launch->listener >= 0)
-        rr_unique_id_spent(launch->listener); /* an id serves once */
+    rr_launch_drop(launch); /* an id serves once */
     if (rc < 0) {
         if (why)
             *why = b->failure.code ? b->failure : failure;

@@ -26,10 +26,20 @@
 #define PART_NS ((int64_t)1000000000)    /* most that saying goodbye may take */
 #define GRACE_NS ((int64_t)2000000000)   /* for the word of whoever decides, after the time is over */
 #define KEPT_MOST 8                      /* reunions of earlier communicators whose listeners are kept */
+#define DOUBTS_MOST 16                   /* communicators made of one that this rank is not sure of */
+
+/* A communicator that may have been made, for others and not for this rank: they may have gone on in it. */
+struct doubt {
+    int size;                   /* of it */
+    uint8_t *in;                /* [size of the reunion] which of those are in it; the rest of it are new */
+};
 
 struct rr_reunion {
     int holders;                /* communicators that came from here; guarded by holding */
-    struct rr_reunion *before;  /* of the communicator that this one was made from; NULL: none */
+    struct rr_reunion *before;  /* of the communicator that this one was made from; NULL: none. Guarded by holding */
+    struct doubt doubt[DOUBTS_MOST];
+    int doubts;
+    struct rr_reunion *half;    /* of communicators in doubt, linked by `before`: who is in them finds me alive */
     int rank, size;
     bool has_key;
     unsigned char key[RR_KEY_BYTES], job[RR_JOB_BYTES];
@@ -47,6 +57,7 @@ struct mate {
     bool lost;                  /* it has hung up without a word */
     uint32_t back;              /* the latest round that came to nothing for it */
     enum rr_note_kind due;      /* what is to be said to it next; a view may be left out. 0: nothing */
+    enum rr_note_kind repeat;   /* the last that was no view. 0: none yet */
     unsigned char *said, *heard; /* [GO_BYTES] */
 };
 
@@ -58,6 +69,7 @@ struct rr_meeting {
     struct rr_polls polls;
     struct mate *mate;          /* [size] */
     unsigned char *room;        /* what is said to them, and heard */
+    uint8_t *fate;              /* [size] what this machine's kernel says */
     int extra;
     int64_t started_ns, looked_ns, asked_ns;
     uint32_t round, mine, joined; /* the latest that anybody has spoken of, that named me, and that I went to */
@@ -93,6 +105,9 @@ void rr_reunion_drop(struct rr_reunion *u)
 {
     while (u && let_go(u)) {
         struct rr_reunion *before = u->before;
+        rr_reunion_drop(u->half); /* these have none */
+        for (int i = 0; i < u->doubts; i++)
+            rr_free(u->doubt[i].in);
         for (int i = 0; i < u->listeners; i++)
             rr_fd_close(u->listener[i]);
         sodium_memzero(u->key, sizeof u->key);
@@ -115,13 +130,20 @@ static void keep_known(struct rr_entry *e)
         }
 }
 
-static int depth(const struct rr_reunion *u)
+/* Those that are too old to be kept. */
+static struct rr_reunion *cut_off(struct rr_reunion *u)
 {
-    int n = 0;
+    struct rr_reunion *rest = NULL;
 
-    for (; u; u = u->before)
-        n++;
-    return n;
+    pthread_mutex_lock(&holding);
+    for (int i = 0; u && i < KEPT_MOST; i++)
+        u = u->before;
+    if (u) {
+        rest = u->before;
+        u->before = NULL;
+    }
+    pthread_mutex_unlock(&holding);
+    return rest;
 }
 
 int rr_boot_keep(struct rr_boot *b, struct rr_reunion *before, struct rr_reunion **reunion, ringred_error *why)
@@ -145,12 +167,47 @@ int rr_boot_keep(struct rr_boot *b, struct rr_reunion *before, struct rr_reunion
         u->listener[u->listeners++] = rr_fd_own(b->data->listener[i]);
     if (b->data)
         b->data->listeners = 0;
-    if (depth(before) < KEPT_MOST)
-        u->before = before;
-    else
-        rr_reunion_drop(before);
+    u->before = before;
+    rr_reunion_drop(cut_off(u));
     *reunion = u;
     return 0;
+}
+
+void rr_reunion_mask(const struct rr_reunion *u, ringred_unique_id *id)
+{
+    unsigned char mask[RR_KEY_BYTES], *key = id->bytes + RR_ID_KEY;
+
+    crypto_generichash(mask, sizeof mask, id->bytes + RR_ID_JOB, RR_JOB_BYTES, u->key, sizeof u->key);
+    for (size_t i = 0; i < sizeof mask; i++)
+        key[i] ^= mask[i];
+    sodium_memzero(mask, sizeof mask);
+}
+
+/* ---- doubt ---- */
+
+int rr_reunion_doubt(struct rr_reunion *u, const int *member, int size, ringred_error *why)
+{
+    struct doubt d = { size, NULL };
+
+    if (u->doubts < DOUBTS_MOST)
+        d.in = rr_alloc((size_t)u->size, 1);
+    if (!d.in)
+        return rr_fail(why, u->doubts < DOUBTS_MOST ? RINGRED_ENOMEM : RINGRED_EPARTITION, -1, 0,
+                       "rank %d cannot remember one more communicator that others may have gone on in", u->rank);
+    for (int i = 0; i < (member ? size : u->size); i++)
+        d.in[member ? member[i] : i] = 1;
+    u->doubt[u->doubts++] = d;
+    return 0;
+}
+
+void rr_reunion_adopt(struct rr_reunion *u, struct rr_reunion *half)
+{
+    pthread_mutex_lock(&holding);
+    struct rr_reunion *before = half->before;
+    half->before = u->half;
+    u->half = half;
+    pthread_mutex_unlock(&holding);
+    rr_reunion_drop(before);
 }
 
 /* ---- who is there ---- */
@@ -261,6 +318,13 @@ static void admit(void *meeting, int fd, int rank, int stream, const struct rr_s
     p->quit = p->lost = false; /* it is back, for another try */
 }
 
+/* On a new line: what was said last on the one before may not have arrived. */
+static void begin_to_speak(struct mate *p)
+{
+    if (!p->due)
+        p->due = p->repeat ? p->repeat : RR_NOTE_VIEW;
+}
+
 static void dialled(struct rr_meeting *m, int r)
 {
     struct mate *p = &m->mate[r];
@@ -278,7 +342,7 @@ static void dialled(struct rr_meeting *m, int r)
         redial(m, r);
         return;
     }
-    p->due = p->due ? p->due : RR_NOTE_VIEW;
+    begin_to_speak(p);
 }
 
 static void aim(struct rr_meeting *m, int r)
@@ -307,7 +371,7 @@ static void say(struct rr_meeting *m, struct mate *p)
 {
     enum rr_note_kind kind = p->due;
     size_t bytes = (size_t)m->u->size;
-    uint32_t round = kind == RR_NOTE_BACK ? m->joined : m->round;
+    uint32_t round = kind == RR_NOTE_BACK ? m->joined : kind == RR_NOTE_GO ? m->mine : m->round;
 
     if (kind == RR_NOTE_VIEW || kind == RR_NOTE_BACK) {
         write_view(m, p->said);
@@ -325,6 +389,7 @@ static void say(struct rr_meeting *m, struct mate *p)
     }
     rr_line_send(&p->out, kind, round, p->said, bytes);
     p->due = 0;
+    p->repeat = kind == RR_NOTE_VIEW ? p->repeat : kind;
 }
 
 static void speak(struct rr_meeting *m, int r)
@@ -402,7 +467,10 @@ static void hear(struct rr_meeting *m, int r)
         hear_left(m, r);
         break;
     case RR_NOTE_FAIL:
-        (void)rr_fail_read(p->in.fail, RR_FAIL_BYTES, &m->failure); /* the code is in it */
+        if (r == lowest_here(m))
+            (void)rr_fail_read(p->in.fail, RR_FAIL_BYTES, &m->failure); /* the code is in it */
+        else
+            p->quit = true; /* it knew less than I do: it goes, and the rest may go on */
         break;
     default:
         p->quit = true;
@@ -451,9 +519,9 @@ static void look(struct rr_meeting *m)
     if (now < m->looked_ns + LOOK_NS)
         return;
     m->looked_ns = now;
+    m->call->look(m->call->context, m->fate);
     for (int r = 0; r < m->u->size; r++)
-        if (r != m->u->rank)
-            learn(m, r, m->call->fate(m->call->context, r));
+        learn(m, r, m->fate[r]);
 }
 
 static void collect(struct rr_meeting *m)
@@ -535,6 +603,30 @@ static int check_majority(struct rr_meeting *m)
                    "on somewhere else", here, m->u->size, missing, lost);
 }
 
+/* Those that may have gone on in a communicator that I am not sure of may be its majority: then I must not go on with
+ * others. */
+static int check_doubts(struct rr_meeting *m)
+{
+    const struct rr_reunion *u = m->u;
+
+    for (int k = 0; k < u->doubts; k++) {
+        const struct doubt *d = &u->doubt[k];
+        int here = 0, known = 0, lowest = -1;
+        for (int r = 0; r < u->size; r++) {
+            if (!d->in[r])
+                continue;
+            lowest = lowest < 0 ? r : lowest;
+            here += m->go[r];
+            known += m->go[r] || (m->mate[r].fate & RR_FATE_DEAD);
+        }
+        if (known < d->size && 2 * here <= d->size && (2 * here < d->size || !m->go[lowest]))
+            return rr_fail(&m->failure, RINGRED_EPARTITION, -1, 0,
+                           "rank %d cannot know whether a communicator of %d ranks was made, of which %d are here: the "
+                           "others may have gone on in it", u->rank, d->size, here);
+    }
+    return 0;
+}
+
 static int decide(struct rr_meeting *m)
 {
     for (int r = 0; r < m->u->size; r++)
@@ -602,6 +694,7 @@ static void say_all(struct rr_meeting *m, int64_t until)
             const struct mate *p = &m->mate[r];
             speak(m, r);
             due = due || (p->out.fd >= 0 && (p->out.sending || p->due));
+            due = due || (p->out.fd < 0 && p->repeat && !p->fate && !p->quit && !p->left); /* it is dialled again */
         }
         if (due)
             turn(m, until);
@@ -611,6 +704,8 @@ static void say_all(struct rr_meeting *m, int64_t until)
 int rr_reunion_agree(struct rr_meeting *m, bool doubt, struct rr_agreed *a, ringred_error *why)
 {
     const struct rr_reunion_call *call = m->call;
+    ringred_unique_id id;
+    int64_t with_grace = call->deadline_ns < INT64_MAX - GRACE_NS ? call->deadline_ns + GRACE_NS : INT64_MAX;
 
     for (int r = 0; r < m->u->size; r++) {
         m->mate[r].due = m->joined ? RR_NOTE_BACK : RR_NOTE_VIEW; /* who still waits for me in that round need not */
@@ -621,10 +716,10 @@ int rr_reunion_agree(struct rr_meeting *m, bool doubt, struct rr_agreed *a, ring
         bool mine = lowest_here(m) == m->u->rank;
         if (mine && (is_complete(m) || now >= call->patience_ns))
             (void)decide(m); /* what it came to is in m */
-        else if (now >= call->deadline_ns && now - GRACE_NS >= call->deadline_ns)
+        else if (now >= with_grace)
             (void)late(m);
         else
-            turn(m, mine ? call->patience_ns : call->deadline_ns);
+            turn(m, mine ? call->patience_ns : with_grace);
         if (call->interrupt && now >= m->asked_ns + RR_INTERRUPT_NS / 2) {
             m->asked_ns = now;
             if (rr_is_interrupted(call->interrupt))
@@ -635,7 +730,13 @@ int rr_reunion_agree(struct rr_meeting *m, bool doubt, struct rr_agreed *a, ring
     say_all(m, rr_now_ns() + PART_NS);
     if (m->was_left && doubt)
         return RR_AGREED_BEFORE;
+    if (!m->failure.code)
+        (void)check_doubts(m); /* what it came to is in m */
     if (m->failure.code) {
+        if (m->named) {
+            memcpy(&id, m->go + m->u->size, sizeof id);
+            rr_unique_id_drop(&id);
+        }
         *why = m->failure;
         return why->code;
     }
@@ -646,11 +747,10 @@ bool rr_reunion_lost(struct rr_meeting *m)
 {
     bool lost = m->failure.code != 0;
 
-    look(m);
+    turn(m, 0);
     for (int r = 0; r < m->u->size; r++) {
         if (r == m->u->rank || !m->go[r])
             continue;
-        listen_to(m, r);
         const struct mate *p = &m->mate[r]; /* its word that it has left may be behind the end of what I dialled */
         lost = lost || (!p->left && (p->lost || p->quit || p->fate || p->back == m->joined));
     }
@@ -671,6 +771,7 @@ static void free_meeting(struct rr_meeting *m)
     rr_free(m->polls.at);
     rr_free(m->mate);
     rr_free(m->room);
+    rr_free(m->fate);
     rr_free(m);
 }
 
@@ -689,7 +790,8 @@ int rr_reunion_begin(struct rr_reunion *u, const struct rr_reunion_call *call, s
     m->polls.at = rr_alloc((size_t)m->polls.room, sizeof *m->polls.at);
     m->mate = rr_alloc(n, sizeof *m->mate);
     m->room = rr_alloc(2 * n + 1, each);
-    int rc = m->polls.at && m->mate && m->room
+    m->fate = rr_alloc(n, 1);
+    int rc = m->polls.at && m->mate && m->room && m->fate
                  ? rr_net_open(call->settings, &m->net, why)
                  : rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory to look for %d ranks", u->size);
     for (int r = 0; r < u->size && m->mate; r++) {

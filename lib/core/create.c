@@ -355,7 +355,7 @@ static int configure(struct rr_family *f, const ringred_config *config, struct r
     RR_TRY(read_settings(f, why));
     f->choose = config->choose;
     f->choose_context = config->choose_context;
-    f->interrupt = (struct rr_interrupt){ config->interrupt, config->interrupt_context };
+    f->interrupt = (struct rr_interrupt){ config->interrupt, config->interrupt_context, NULL };
     f->log = (struct rr_log){ (int)rr_setting(&f->settings, RR_SET_LOG), config->log,
                               config->log_context, -1 };
     if (config->log && f->log.level == RINGRED_LOG_NONE)
@@ -400,10 +400,12 @@ static int meet_and_join(ringred_comm *c, const struct rr_launch *launch, int64_
 
     c->rank = f->rank = f->log.rank = launch->rank;
     c->ranks = f->ranks = launch->size;
-    if (f->ranks > RR_REDUCE_SOURCES)
+    if (f->ranks > RR_REDUCE_SOURCES) {
+        rr_launch_drop(launch);
         return rr_fail(why, RINGRED_EUNSUPPORTED, -1, 0,
                        "this release makes communicators of up to %d ranks, not of %d",
                        RR_REDUCE_SOURCES, f->ranks);
+    }
     (void)rr_family_set(f, RR_COMM_WIRING);
     int rc = rr_boot_open(launch, &f->settings, &f->log, deadline, &boot, why);
     if (rc == 0)
@@ -562,16 +564,16 @@ int rr_comm_open_like(const struct rr_family *old, const struct rr_launch *launc
     struct rr_family *f = family_new();
 
     *last = false;
-    if (!f)
-        return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory for a communicator");
-    int rc = configure_like(f, old, why);
-    if (rc == 0)
+    int rc = f ? configure_like(f, old, why) : rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory for a communicator");
+    if (rc < 0)
+        rr_launch_drop(launch);
+    else
         rc = meet_and_join(f->first, launch, deadline_ns, last, why);
     if (rc == 0)
         (void)rr_family_set(f, RR_COMM_READY);
     if (rc == 0 || *last)
         *comm = f->first;
-    else
+    else if (f)
         (void)rr_family_free(f); /* what failed is in *why */
     return rc;
 }

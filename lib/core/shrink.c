@@ -3,6 +3,8 @@
  * is made as any other, by a rendezvous of its own; what is special is how its ranks get to know of it. */
 #include "core/core.h"
 
+#include <sodium.h>
+
 /* ---- shrink ---- */
 
 struct search {
@@ -11,22 +13,22 @@ struct search {
     uint8_t *gone;              /* [ranks] RR_GONE_ */
 };
 
-/* What this machine's kernel says of a rank. */
-static uint8_t fate(void *context, int rank)
+/* What this machine's kernel says of the ranks. */
+static void look(void *context, uint8_t *fate)
 {
     struct search *s = context;
     struct rr_family *f = s->family;
-    uint8_t fate = 0;
 
     if (f->shared)
         f->shared->check(f->shared, s->gone);
-    if (s->gone[rank] & RR_GONE_MEMORY)
-        fate = RR_FATE_DEAD;
-    if (f->links && rr_family_own(f)) {
-        fate |= f->links->ops->silent(f->links, rank) ? RR_FATE_SILENT : 0;
-        rr_family_disown(f);
+    bool owned = f->links && rr_family_own(f);
+    for (int r = 0; r < f->ranks; r++) {
+        fate[r] = s->gone[r] & RR_GONE_MEMORY ? RR_FATE_DEAD : 0;
+        if (owned && r != f->rank && f->links->ops->silent(f->links, r))
+            fate[r] |= RR_FATE_SILENT;
     }
-    return fate;
+    if (owned)
+        rr_family_disown(f);
 }
 
 /* While the communicator is being made: does the caller want to stop, or is one of its ranks gone? */
@@ -43,11 +45,34 @@ static bool may_try_again(const struct rr_family *f, int rc)
     return rc == RINGRED_EPEER || (rc == RINGRED_EINTERRUPTED && !rr_is_interrupted(&f->interrupt));
 }
 
-static void drop_half_made(ringred_comm **half)
+/* last: it failed in the last step, and others may believe in it. */
+static void drop_half_made(struct rr_reunion *reunion, ringred_comm **half, bool last)
 {
-    if (*half)
-        (void)rr_family_free((*half)->family); /* nobody believed in it */
+    struct rr_family *f = *half ? (*half)->family : NULL;
+
+    if (f && last && f->reunion && f->reunion != reunion) {
+        rr_reunion_adopt(reunion, f->reunion);
+        f->reunion = NULL;
+    }
+    if (f)
+        (void)rr_family_free(f);
     *half = NULL;
+}
+
+/* One communicator of those that were agreed on. *last: it failed in the last step. */
+static int make(struct search *s, struct rr_agreed *a, int64_t deadline_ns, ringred_comm **half, bool *last,
+                ringred_error *why)
+{
+    struct rr_family *f = s->family;
+    ringred_error full;
+
+    a->launch.interrupt = (struct rr_interrupt){ is_in_vain, s, "a rank was lost" };
+    int rc = rr_comm_open_like(f, &a->launch, deadline_ns, half, last, why);
+    if (rc < 0 && rr_is_interrupted(&f->interrupt))
+        rr_fail(why, RINGRED_EINTERRUPTED, f->rank, 0, "the caller interrupted rank %d while it made a communicator", f->rank);
+    if (rc < 0 && *last && rr_reunion_doubt(f->reunion, a->member, a->launch.size, &full) < 0)
+        *why = full;
+    return rc < 0 ? why->code : 0;
 }
 
 /* Rounds of agreeing and making until one succeeds. *half: what the last one came to; NULL: nothing that can be used. */
@@ -63,17 +88,16 @@ static int search(struct search *s, const struct rr_reunion_call *call, struct r
             (void)rr_family_set((*half)->family, RR_COMM_READY); /* who has been lost since is found in it as ever */
             return 0;
         }
-        drop_half_made(half);
+        drop_half_made(s->family->reunion, half, last);
         if (rc < 0) {
             *why = own;
             return rc;
         }
-        a->launch.interrupt = (struct rr_interrupt){ is_in_vain, s };
-        rc = rr_comm_open_like(s->family, &a->launch, call->deadline_ns, half, &last, &lost);
+        rc = make(s, a, call->deadline_ns, half, &last, &lost);
         if (rc == 0)
             return 0;
         if (!may_try_again(s->family, rc)) {
-            drop_half_made(half);
+            drop_half_made(s->family->reunion, half, last);
             *why = lost;
             return rc;
         }
@@ -92,7 +116,7 @@ static int shrink(struct rr_family *f, int64_t timeout_ns, ringred_comm **smalle
 {
     struct search s = { .family = f, .gone = rr_alloc((size_t)f->ranks, 1) };
     struct rr_agreed a = { .member = member };
-    struct rr_reunion_call call = { .log = &f->log, .settings = &f->settings, .interrupt = &f->interrupt, .fate = fate,
+    struct rr_reunion_call call = { .log = &f->log, .settings = &f->settings, .interrupt = &f->interrupt, .look = look,
                                     .context = &s, .deadline_ns = rr_deadline(timeout_ns) };
     ringred_comm *half = NULL;
 
@@ -105,6 +129,7 @@ static int shrink(struct rr_family *f, int64_t timeout_ns, ringred_comm **smalle
         rr_reunion_end(s.meeting, rc == 0);
     }
     rr_free(s.gone);
+    sodium_memzero(a.launch.key, sizeof a.launch.key);
     if (rc == 0)
         *smaller = half;
     return rc;
@@ -171,6 +196,7 @@ int rr_comm_grow(ringred_comm *c, const ringred_unique_id *id, int size, int64_t
                  ringred_error *why)
 {
     struct larger mine = { .size = size }, *all = rr_alloc((size_t)c->ranks, sizeof *all);
+    struct rr_reunion *reunion = c->family->reunion; /* NULL: one rank, and nobody to tell */
     struct rr_launch launch;
     bool last = false;
     ringred_comm *made = NULL;
@@ -178,22 +204,30 @@ int rr_comm_grow(ringred_comm *c, const ringred_unique_id *id, int size, int64_t
     if (c->rank == 0) {
         mine.id = *id;
         mine.status = rr_launch_by_id(id, 0, size, &launch, why);
+        if (reunion)
+            rr_reunion_mask(reunion, &mine.id);
     }
     int rc = all ? 0 : rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory to ask %d ranks", c->ranks);
     if (rc == 0 && (rc = rr_comm_exchange(c, &mine, all, sizeof mine)) < 0)
         (void)ringred_comm_error(c, why); /* rc is its code */
     if (rc == 0)
         rc = check_sizes(c, all, why);
-    if (rc == 0 && c->rank > 0)
+    if (rc == 0 && c->rank > 0) {
+        rr_reunion_mask(reunion, &all[0].id);
         rc = rr_launch_by_id(&all[0].id, c->rank, size, &launch, why);
+        sodium_memzero(&all[0].id, sizeof all[0].id);
+    }
     rr_free(all);
     if (rc < 0)
         return rc;
     launch.interrupt = c->family->interrupt;
     rc = rr_comm_open_like(c->family, &launch, rr_deadline(timeout_ns), &made, &last, why);
-    if (rc < 0 && made)
-        (void)rr_family_free(made->family); /* whoever believes in it finds this rank gone */
+    sodium_memzero(launch.key, sizeof launch.key);
+    if (rc < 0 && last && reunion)
+        (void)rr_reunion_doubt(reunion, NULL, size, why); /* then that is why */
+    if (rc < 0)
+        drop_half_made(reunion, &made, last && reunion);
     if (rc == 0)
         *larger = made;
-    return rc;
+    return rc < 0 ? why->code : 0;
 }

@@ -249,6 +249,43 @@ static void test_one_after_the_other_leaves(void **state)
     coll_each(layouts, LAYOUTS, shrink_to_one, 60);
 }
 
+/* More generations than those whose listeners are kept; then one rank misses one. The others live: it must see that. */
+static void sleep_late(struct rank *me)
+{
+    const struct coll_setup *setup = me->argument;
+    ringred_comm *comm = coll_open(me, setup), *smaller = NULL;
+    bool away = me->rank == me->size - 1;
+    ringred_error why;
+    int32_t rc;
+
+    for (int i = 0; i < (setup->ranks == 3 ? 7 : 12); i++) { /* eight are kept beside the newest */
+        rc = ringred_comm_shrink(comm, 20 * RINGRED_SECOND, &smaller, NULL, &why);
+        rank_check_msg(rc == 0, "generation %d: %d, %s", i, rc, why.text);
+        (void)ringred_comm_destroy(comm); /* aborted by it */
+        comm = smaller;
+    }
+    if (away)
+        ranks_meet(me);
+    rc = ringred_comm_shrink(comm, 2 * RINGRED_SECOND, &smaller, NULL, &why);
+    rank_check_msg(rc == (away ? RINGRED_EPARTITION : 0), "%d, %s", rc, why.text);
+    (void)ringred_comm_destroy(comm);
+    if (!away)
+        ranks_meet(me);
+    ranks_meet(me); /* the others live until it has tried */
+    if (!away)
+        coll_close(smaller);
+}
+
+static void test_one_that_misses_a_generation_never_goes_on_beside_it(void **state)
+{
+    static const struct coll_setup setups[] = {
+        { 3, { "transport=shm" } }, { 3, { "transport=tcp" } }, { 4, { "ranks_per_host=2" } },
+    };
+
+    (void)state;
+    coll_each(setups, 3, sleep_late, 60);
+}
+
 /* ---- growing ---- */
 
 /* The last rank is no member at first. */
@@ -355,6 +392,7 @@ int main(void)
         cmocka_unit_test(test_one_more_dies_meanwhile),
         cmocka_unit_test(test_half_goes_on_with_rank_0_only),
         cmocka_unit_test(test_one_after_the_other_leaves),
+        cmocka_unit_test(test_one_that_misses_a_generation_never_goes_on_beside_it),
         cmocka_unit_test(test_a_rank_that_was_not_there_joins),
         cmocka_unit_test(test_what_is_wrong_is_refused_and_changes_nothing),
     };

@@ -17,7 +17,7 @@
 /* The formula: per rank, on a machine of n ranks, over shared memory and over TCP. */
 #define SHM_FDS(n) (7 + 2 * ((n) - 1))
 #define TCP_FDS(n) (4 + ((n) - 1))
-#define SHM_KIB(n) (256 + 58 * (n))
+#define SHM_KIB(n) (320 + 58 * (n))
 #define TCP_KIB(n) (8448 + 16 * (n))
 #define PART_FDS   0
 #define PART_KIB   64
