@@ -150,6 +150,21 @@ static void test_any_changed_bit_is_noticed(void **state)
     }
 }
 
+/* The dialler believes by then; the listener goes only with one who has said "taken" as it is said. */
+static void test_a_changed_taken_is_not_taken(void **state)
+{
+    (void)state;
+    for (long bit = 8 * RR_PROOF_BYTES; bit < 8 * (RR_PROOF_BYTES + RR_TAKEN_BYTES); bit++) {
+        struct wire w;
+        wire_init(&w, &rank1, 4, &rank4);
+        w.flip_up = bit;
+        wire_run(&w);
+        assert_int_equal(w.dialled, 0);
+        assert_int_not_equal(w.accepted, 0);
+        wire_done(&w);
+    }
+}
+
 /* ---- encryption ---- */
 
 static void keys_of(const struct rr_badge *dialler, const struct rr_badge *listener, struct rr_seal *seal)
@@ -389,6 +404,7 @@ int main(void)
         cmocka_unit_test(test_two_ends_with_one_key_prove_each_other),
         cmocka_unit_test(test_a_byte_at_a_time_is_enough),
         cmocka_unit_test(test_any_changed_bit_is_noticed),
+        cmocka_unit_test(test_a_changed_taken_is_not_taken),
         cmocka_unit_test(test_each_direction_of_each_connection_has_a_key_of_its_own),
         cmocka_unit_test(test_the_cipher_is_one_that_both_have),
         cmocka_unit_test(test_encryption_cannot_be_talked_away),
