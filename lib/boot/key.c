@@ -17,7 +17,7 @@
 #define PIPE_NS      ((int64_t)10000000000) /* most that reading the pipe may take */
 
 struct secret {
-    unsigned char at[SECRET_MOST + 1]; /* one more than allowed, to see that there is more */
+    unsigned char at[SECRET_MOST + 16]; /* more than allowed, for line ends, and to see that there is more */
     size_t used;
 };
 
@@ -63,8 +63,8 @@ static int read_all(int fd, struct secret *to, int64_t deadline_ns)
             break;
         to->used += (size_t)n;
     }
-    /* an editor's line end is not part of it */
-    while (to->used && (to->at[to->used - 1] == '\n' || to->at[to->used - 1] == '\r'))
+    /* an editor's line end is not part of it; in the middle of what is too long it says nothing */
+    while (to->used && to->used < sizeof to->at && (to->at[to->used - 1] == '\n' || to->at[to->used - 1] == '\r'))
         to->used--;
     return 0;
 }

@@ -330,6 +330,24 @@ static void test_a_pipe_that_does_not_end_is_waited_for_in_bounds(void **state)
     close(end[0]);
 }
 
+static void test_a_key_that_is_too_long_is_refused_wherever_its_lines_end(void **state)
+{
+    (void)state;
+    static const char *const behind[] = { "", "\n", "\r\n", "\n\n\n", "k", "\nmore", "\n                more" };
+    char variables[256], secret[4096 + 32];
+    int end[2];
+
+    for (size_t i = 0; i < sizeof behind / sizeof *behind; i++) {
+        memset(secret, 'k', 4096);
+        strcpy(secret + 4096, behind[i]);
+        pipe_with(end, secret);
+        close(end[1]);
+        snprintf(variables, sizeof variables, PLACE "RINGRED_KEY_FD=%d", end[0]);
+        assert_int_equal(find_with(variables, NULL), i < 4 ? 0 : RINGRED_ESETTING);
+        close(end[0]);
+    }
+}
+
 static void test_without_a_key_jobs_still_differ(void **state)
 {
     (void)state;
@@ -525,6 +543,7 @@ int main(void)
         cmocka_unit_test(test_a_key_is_the_same_wherever_it_comes_from),
         cmocka_unit_test(test_another_pipe_of_the_same_number_has_another_key),
         cmocka_unit_test(test_a_pipe_that_does_not_end_is_waited_for_in_bounds),
+        cmocka_unit_test(test_a_key_that_is_too_long_is_refused_wherever_its_lines_end),
         cmocka_unit_test(test_without_a_key_jobs_still_differ),
         cmocka_unit_test(test_a_unique_id_names_its_maker_and_carries_a_key),
         cmocka_unit_test(test_ports_behind_the_last_go_on_below),
