@@ -193,7 +193,7 @@ int rr_key_find(const ringred_config *config, const struct rr_settings *settings
     int rc = 0;
 
     if (launch->has_key) /* the unique id's */
-        return config->key ? rr_fail(why, RINGRED_EINVAL, -1, 0,
+        return config && config->key ? rr_fail(why, RINGRED_EINVAL, -1, 0,
                                      "a unique id brings its key: give no other")
                            : 0;
     if (config && config->key) {
