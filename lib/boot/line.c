@@ -230,7 +230,7 @@ int rr_fail_read(const unsigned char *from, size_t bytes, ringred_error *why)
             *c = '?'; /* it may end up on a terminal */
     if (why->rank < -1 || why->rank >= RR_RANKS_MOST)
         why->rank = -1;
-    if (r.bad || why->code >= 0 || why->code < -999)
+    if (r.bad || why->code >= 0 || why->code < -999 || !why->text[0])
         return rr_fail(why, RINGRED_EWIRE, -1, 0, "a peer told of a failure that is none");
     return why->code;
 }
