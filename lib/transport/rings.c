@@ -109,7 +109,8 @@ static bool find(struct rr_rings *r)
     struct rr_shared *s = r->shared;
     uint64_t at = atomic_load_explicit(where(r, r->peer, s->me), memory_order_acquire);
 
-    if (at == 0 || !s->mate[r->peer].heap || at > s->heap_bytes - RING_BYTES)
+    if (at == 0 || !s->mate[r->peer].heap || s->heap_bytes < RING_BYTES || at - 1 > s->heap_bytes - RING_BYTES ||
+        (at - 1) % _Alignof(struct ring) != 0)
         return false;
     r->in = (struct ring *)(void *)(s->mate[r->peer].heap + at - 1);
     return s->touch(s, r->peer, at - 1, RING_BYTES) == 0;
