@@ -159,7 +159,7 @@ int rr_link_front(struct rr_links *t, int peer, struct rr_frame *f, ringred_erro
 bool rr_link_is_clean_end(const struct rr_link *l, const struct rr_stream *s);
 /* Is the data frame what the move is for? */
 int rr_link_expect(struct rr_links *t, const struct rr_move *m, struct rr_frame *f, ringred_error *why);
-int rr_link_stripe_at(const struct rr_move *m, const struct rr_frame *f, size_t *at, ringred_error *why);
+int rr_link_stripe_at(struct rr_links *t, struct rr_move *m, const struct rr_frame *f, size_t *at, ringred_error *why);
 
 /* ---- channels (channel.c) ---- */
 struct rr_way *rr_channel_way(const struct rr_channel *c, int peer); /* NULL: it is no member */

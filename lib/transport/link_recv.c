@@ -206,12 +206,16 @@ static int take_header(struct rr_links *t, struct rr_move *m, ringred_error *why
     return 0;
 }
 
-int rr_link_stripe_at(const struct rr_move *m, const struct rr_frame *f, size_t *at, ringred_error *why)
+/* Never more of them than the message has room for: when all of it has come, no stream brings any more. */
+int rr_link_stripe_at(struct rr_links *t, struct rr_move *m, const struct rr_frame *f, size_t *at, ringred_error *why)
 {
+    size_t first = rr_link_first(&t->link[m->peer], m);
+
     *at = (uint32_t)f->ask.root;
-    if (*at > m->length || f->length > m->length - *at)
-        return rr_fail(why, RINGRED_EWIRE, m->peer, 0, "rank %d sent a stripe of %u bytes at %zu of %zu", m->peer,
-                       f->length, *at, m->length);
+    if (*at < first || *at > m->length || f->length > m->length - *at || f->length > m->length - first - m->striped)
+        return rr_fail(why, RINGRED_EWIRE, m->peer, 0, "rank %d sent a stripe of %u bytes at %zu of %zu, of which %zu had come",
+                       m->peer, f->length, *at, m->length, first + m->striped);
+    m->striped += f->length;
     return 0;
 }
 
@@ -232,7 +236,7 @@ static int take_stripe(struct rr_links *t, struct rr_move *m, int i, ringred_err
     if (f.kind != RR_FRAME_STRIPE || !is_in_step(m, &f) || f.slot != m->slot || f.segment != m->segment)
         return RINGRED_PENDING; /* of a later message; its own header will be looked at closely */
     size_t at;
-    RR_TRY(rr_link_stripe_at(m, &f, &at, why));
+    RR_TRY(rr_link_stripe_at(t, m, &f, &at, why));
     s->lo += RR_FRAME_BYTES;
     s->in = (unsigned char *)m->bytes + at;
     s->left = f.length;

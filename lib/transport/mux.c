@@ -272,7 +272,7 @@ static int route(struct rr_links *t, int peer, int i, struct rr_frame *f, ringre
     if (!m || f->kind == RR_FRAME_OFFER || (f->kind == RR_FRAME_STRIPE && !m->begun))
         return not_wanted(t, peer, i, f, why);
     if (f->kind == RR_FRAME_STRIPE) {
-        RR_TRY(rr_link_stripe_at(m, f, &at, why));
+        RR_TRY(rr_link_stripe_at(t, m, f, &at, why));
     } else {
         RR_TRY(rr_link_expect(t, m, f, why));
         m->begun = true;
@@ -394,7 +394,7 @@ static struct rr_kept *find_kept(const struct rr_links *t, struct rr_link *l, co
 static int take_kept(struct rr_links *t, struct rr_move *m, struct rr_kept *k, ringred_error *why)
 {
     size_t at = 0;
-    int rc = m->begun ? rr_link_stripe_at(m, &k->head, &at, why) : rr_link_expect(t, m, &k->head, why);
+    int rc = m->begun ? rr_link_stripe_at(t, m, &k->head, &at, why) : rr_link_expect(t, m, &k->head, why);
 
     if (rc == 0 && k->head.length)
         memcpy((char *)m->bytes + at, k->bytes, k->head.length);

@@ -68,6 +68,7 @@ struct rr_move {
     uint32_t segment;
     void *bytes;                          /* read by send, written by recv */
     size_t length, done;
+    size_t striped;                       /* of it, what stripes have brought, or are bringing */
     const struct rr_ask *ask;
     uint64_t elements;                    /* of the whole part, where parts are of unequal length */
 };
