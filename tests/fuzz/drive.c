@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Runs a fuzz target as an ordinary test: its seeds, every beginning of each, and a fixed number of
- * mutations drawn from a fixed random sequence, so that every run does the same. */
+ * mutations drawn from a fixed random sequence, so that every run does the same; then the inputs of a folder.
+ *   drive FOLDER           all that
+ *   drive --replay PATH... these inputs alone, of folders or files
+ *   drive --seeds FOLDER   writes the seeds there, for libFuzzer to begin with */
 #include "fuzz.h"
 
+#include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -78,9 +84,85 @@ static void test_no_input_does_harm(void **unused)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_no_input_does_harm) };
+/* ---- inputs of files ---- */
 
+static bool try_file(const char *path)
+{
+    static uint8_t bytes[1 << 20];
+    FILE *f = fopen(path, "rb");
+
+    if (!f)
+        return false;
+    size_t n = fread(bytes, 1, sizeof bytes, f);
+    bool whole = feof(f) != 0;
+    fclose(f);
+    if (whole)
+        try_input(bytes, n);
+    return whole;
+}
+
+/* How many there were; 0: it cannot be read, or one of them cannot. */
+static int try_path(const char *path)
+{
+    DIR *folder = opendir(path);
+    char name[4096];
+    int n = 0;
+
+    if (!folder)
+        return try_file(path);
+    for (struct dirent *e; (e = readdir(folder));) {
+        if (e->d_name[0] == '.')
+            continue;
+        snprintf(name, sizeof name, "%s/%s", path, e->d_name);
+        if (!try_file(name)) {
+            fprintf(stderr, "%s cannot be read\n", name);
+            n = -1;
+            break;
+        }
+        n++;
+    }
+    closedir(folder);
+    return n < 0 ? 0 : n;
+}
+
+static const char *corpus;
+
+static void test_no_input_of_the_corpus_does_harm(void **unused)
+{
+    (void)unused;
+    if (corpus)
+        assert_true(try_path(corpus) > 0);
+}
+
+static int write_seeds(const char *folder)
+{
+    static uint8_t seed[ROOM];
+    char name[4096];
+    size_t bytes;
+
+    for (int which = 0; (bytes = fuzz_seed(which, seed, ROOM)) > 0; which++) {
+        snprintf(name, sizeof name, "%s/seed-%02d", folder, which);
+        FILE *f = fopen(name, "wb");
+        if (!f || fwrite(seed, 1, bytes, f) != bytes || fclose(f) != 0) {
+            perror(name);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_no_input_does_harm),
+                                        cmocka_unit_test(test_no_input_of_the_corpus_does_harm) };
+
+    if (argc == 3 && strcmp(argv[1], "--seeds") == 0)
+        return write_seeds(argv[2]);
+    if (argc > 2 && strcmp(argv[1], "--replay") == 0) {
+        for (int i = 2; i < argc; i++)
+            (void)try_path(argv[i]); /* there may be none of a target's own */
+        return 0;
+    }
+    corpus = argc > 1 ? argv[1] : NULL;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
