@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rendezvous with a peer that has proved itself and then says anything. Byte 0: whether ours is
- * the root, and as which rank the peer came to it; the rest is what the peer says. Whatever it is,
- * the set-up ends or waits; it does no harm. */
+/* A rendezvous with a peer that has proved itself and then says anything. Byte 0: bit 0: whether ours is the root; bits 1 to 6: as
+ * which rank the peer came to it, where from 32 on another came before as the same one, and has gone; bit 7: this is a later
+ * exchange, which both have come to. The rest is what the peer says. Whatever it is, the set-up ends or waits; it does no
+ * harm. */
 #include "fuzz.h"
 
 #include "boot/inside.h"
@@ -13,6 +14,7 @@
 #include <unistd.h>
 
 #define RANKS 3
+#define LATER 40 /* bytes of a rank in a later exchange */
 #define TABLE (RR_JOB_BYTES + RANKS * RR_ENTRY_BYTES)
 
 struct room {
@@ -27,8 +29,20 @@ struct room {
 /* As whom a peer may prove itself: its claim is any number. */
 static const int claims[] = { 1, 2, 0, RANKS, -1, -5, 2000000, INT32_MAX, INT32_MIN };
 
-static void prepare(struct room *m, bool root, int claim, int fd)
+static void come_and_go(struct rr_boot *b, int claim)
 {
+    int end[2];
+
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, end) < 0)
+        return;
+    rr_meet_admit(b, end[0], claim, 0, &(struct rr_seal){ 0 });
+    close(end[1]);
+}
+
+static void prepare(struct room *m, uint8_t how, int fd)
+{
+    bool root = how & 1, later = how & 128;
+    int which = how >> 1 & 63, claim = claims[which % (sizeof claims / sizeof *claims)];
     struct rr_boot *b = &m->boot;
 
     b->rank = root ? 0 : 1;
@@ -42,6 +56,8 @@ static void prepare(struct room *m, bool root, int claim, int fd)
     b->polls = (struct rr_polls){ m->polls, 0, 64, 0 };
     for (int i = 0; i < b->lines; i++)
         rr_line_init(&m->line[i], -1, i < RANKS ? i : -1);
+    if (root && which >= 32)
+        come_and_go(b, claim);
     if (root)
         rr_meet_admit(b, fd, claim, 0, &(struct rr_seal){ 0 });
     else
@@ -53,6 +69,12 @@ static void prepare(struct room *m, bool root, int claim, int fd)
                               .answer = m->table,
                               .up_bytes = RR_JOIN_BYTES,
                               .down_bytes = TABLE };
+    if (later) {
+        x = (struct rr_gathering){ .up = RR_NOTE_UP, .down = RR_NOTE_DOWN, .ups = m->joins, .mine = m->joins,
+                                   .answer = m->table, .up_bytes = LATER, .down_bytes = RANKS * LATER };
+        for (int i = 0; i < b->lines && i < RANKS; i++)
+            m->line[i].joined = true;
+    }
     rr_gathering_begin(b, &x);
 }
 
@@ -67,7 +89,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         return 0;
     }
     bool root = data[0] & 1;
-    prepare(m, root, claims[(data[0] >> 1) % (sizeof claims / sizeof *claims)], end[0]);
+    prepare(m, data[0], end[0]);
     if (bytes > 1 && send(end[1], data + 1, bytes - 1, MSG_NOSIGNAL) < 0)
         bytes = 1;
     close(end[1]);
@@ -75,7 +97,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         m->boot.polls.wake_ns = 0; /* look, and do not wait */
         (void)rr_boot_turn(&m->boot);
     }
-    if (m->boot.x.done && !root) {
+    if (m->boot.x.done && !root && !(data[0] & 128)) {
         unsigned char session[RR_JOB_BYTES];
         (void)rr_table_read(m->table, sizeof m->table, RANKS, session, m->entry);
     }
@@ -131,6 +153,34 @@ size_t fuzz_seed(int which, uint8_t *to, size_t room)
         rr_fail_write(&why, body);
         n += note(to + n, RR_NOTE_UP, 2, NULL, 0);
         return n + note(to + n, RR_NOTE_FAIL, 0, body, RR_FAIL_BYTES);
+    case 4 + 2 * sizeof claims / sizeof *claims:
+    case 5 + 2 * sizeof claims / sizeof *claims:
+        to[0] = (uint8_t)(which & 1);
+        rr_fail_write(&why, body);
+        return n + note(to + n, RR_NOTE_FAIL, 1, body, RR_FAIL_BYTES);
+    case 6 + 2 * sizeof claims / sizeof *claims: /* up and bye; twice; what is due later; down; an end */
+    case 7 + 2 * sizeof claims / sizeof *claims:
+    case 8 + 2 * sizeof claims / sizeof *claims:
+        to[0] = 129;
+        n += note(to + n, RR_NOTE_UP, 1, body, LATER);
+        if (which & 2)
+            n += note(to + n, RR_NOTE_UP, which & 1 ? 2 : 1, body, LATER);
+        return n + note(to + n, RR_NOTE_BYE, 0, NULL, 0);
+    case 9 + 2 * sizeof claims / sizeof *claims:
+    case 10 + 2 * sizeof claims / sizeof *claims:
+        to[0] = 128;
+        n += note(to + n, which & 1 ? RR_NOTE_DOWN : RR_NOTE_HERE, 1, body, which & 1 ? RANKS * LATER : 0);
+        return n + note(to + n, RR_NOTE_BYE, 0, NULL, 0);
+    case 11 + 2 * sizeof claims / sizeof *claims:
+        to[0] = 129;
+        return n + 10;
+    case 12 + 2 * sizeof claims / sizeof *claims:
+        to[0] = 128;
+        return n + 10;
+    case 13 + 2 * sizeof claims / sizeof *claims:
+        to[0] = 1 | 36 << 1; /* rank 1 again */
+        rr_join_write(&j, body);
+        return n + note(to + n, RR_NOTE_JOIN, 1, body, RR_JOIN_BYTES);
     case 4:
         return n + note(to + n, RR_NOTE_BYE, 0, NULL, 0);
     default:

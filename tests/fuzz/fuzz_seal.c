@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What comes on a connection that is encrypted, from somebody who does not have its keys. Byte 0: how many bytes go
- * through at a time; the rest is what arrives, once on a lane and once on a line. Whatever it is, what is handed out is
- * the beginning of what the peer sealed, whose bytes and records are always the same. */
+ * through at a time, of 64, and which cipher (bit 6); the rest is what arrives, once on a lane and once on a line; or, with bit 7,
+ * as records about where one key follows another. Whatever it is, what is handed out is the beginning of what the peer
+ * sealed, whose bytes and records are always the same. */
 #include "fuzz.h"
 
 #include "boot/inside.h"
 #include "transport/sealed.h"
 
+#include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -14,7 +16,7 @@
 
 #define PLAIN 4096
 
-static const struct rr_seal seal = { RR_CIPHER_CHACHA20, { 1 }, { 2 } }, twin = { RR_CIPHER_CHACHA20, { 2 }, { 1 } };
+static struct rr_seal seal = { RR_CIPHER_CHACHA20, { 1 }, { 2 } }, twin = { RR_CIPHER_CHACHA20, { 2 }, { 1 } };
 static const size_t lengths[] = { RR_NOTE_HEAD, 40, RR_NOTE_HEAD, 1000, 1, 700 }; /* of the records, by turns */
 
 struct pipe {
@@ -123,14 +125,43 @@ static void try_line(const uint8_t *data, size_t bytes, size_t most, const unsig
     rr_line_close(&l);
 }
 
+/* The last two with one key, and what comes with the next. */
+static void try_records(const uint8_t *data, size_t bytes, const unsigned char *plain)
+{
+    static unsigned char got[RR_RECORD_MOST];
+    struct rr_sealing s;
+    size_t at = 0;
+
+    rr_sealing_init(&s, twin.cipher, twin.in);
+    s.records = RR_RECORD_KEY - 2;
+    while (bytes >= RR_RECORD_HEAD && rr_record_length(data) <= RR_RECORD_MOST &&
+           bytes >= rr_record_length(data) + RR_RECORD_MORE && rr_unseal_record(&s, data, got)) {
+        size_t n = rr_record_length(data);
+        must(at + n <= PLAIN && memcmp(got, plain + at, n) == 0);
+        at += n;
+        data += n + RR_RECORD_MORE;
+        bytes -= n + RR_RECORD_MORE;
+    }
+}
+
+static void set_cipher(uint8_t how)
+{
+    seal.cipher = twin.cipher = how & 64 && crypto_aead_aes256gcm_is_available() ? RR_CIPHER_AES256GCM : RR_CIPHER_CHACHA20;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     static unsigned char plain[PLAIN];
 
-    if (bytes < 2)
+    if (bytes < 2 || sodium_init() < 0)
         return 0;
-    size_t most = data[0] ? data[0] : bytes;
+    size_t most = data[0] % 64 ? data[0] % 64 : bytes;
     write_plain(plain);
+    set_cipher(data[0]);
+    if (data[0] & 128) {
+        try_records(data + 1, bytes - 1, plain);
+        return 0;
+    }
     try_lane(data + 1, bytes - 1, most, plain);
     try_line(data + 1, bytes - 1, most, plain);
     return 0;
@@ -142,14 +173,19 @@ size_t fuzz_seed(int which, uint8_t *to, size_t room)
     struct rr_sealing s;
     size_t at = 1, from = 0;
 
-    if (room < PLAIN + 1000 || which > 4)
+    bool ciphered = which / 5 % 2, at_change = which / 10;
+
+    if (room < PLAIN + 1000 || which > 19 || sodium_init() < 0)
         return 0;
+    which %= 5;
+    to[0] = (uint8_t)(which * 7 | (ciphered ? 64 : 0) | (at_change ? 128 : 0));
     write_plain(plain);
+    set_cipher(to[0]);
     rr_sealing_init(&s, seal.cipher, seal.out);
-    to[0] = (uint8_t)(which * 7);
+    s.records = at_change ? RR_RECORD_KEY - 2 : 0;
     for (int i = 0; i < 1 + 2 * which && from + lengths[i % 6] <= PLAIN; from += lengths[i % 6], i++)
         at += rr_seal_record(&s, plain + from, lengths[i % 6], to + at);
-    if (which == 4)
+    if (which == 4 && !at_change)
         at += rr_seal_record(&s, plain, 0, to + at); /* the end */
     return at;
 }

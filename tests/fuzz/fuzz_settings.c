@@ -3,6 +3,7 @@
  * text. A refusal has a code and a sentence. */
 #include "fuzz.h"
 
+#include "boot/addr.h"
 #include "transport/transport.h"
 
 #include <stdlib.h>
@@ -38,6 +39,27 @@ static void check_refusal(int rc, const ringred_error *why)
     must(rc < 0 && why->code == rc && why->text[0] && memchr(why->text, 0, sizeof why->text));
 }
 
+/* core/core.h does not go together with boot/addr.h */
+int rr_mover_check(const struct rr_settings *settings, ringred_error *why);
+
+/* What is read from a text that was taken as it is: interfaces, ports, CPUs. */
+static void look_closely(const struct rr_settings *s)
+{
+    ringred_error why = { 0 };
+    struct rr_net net;
+    int rc = rr_net_open(s, &net, &why);
+
+    if (rc < 0)
+        check_refusal(rc, &why);
+    else
+        must(net.least <= net.most);
+    rr_net_close(&net);
+    why.code = 0;
+    rc = rr_mover_check(s, &why);
+    if (rc < 0)
+        check_refusal(rc, &why);
+}
+
 static void load(char **line, bool as_environment)
 {
     struct rr_settings *s = malloc(sizeof *s);
@@ -54,8 +76,10 @@ static void load(char **line, bool as_environment)
     else
         for (int i = 0; i < RR_SETTINGS; i++)
             must(memchr(s->value[i].text, 0, sizeof s->value[i].text) && s->value[i].origin[0]);
-    if (rc == 0)
+    if (rc == 0) {
         rr_settings_describe(s, &t);
+        look_closely(s);
+    }
     free(s);
 }
 
@@ -121,6 +145,9 @@ size_t fuzz_seed(int which, uint8_t *to, size_t room)
         "\2kill:rank=0:after=10",
         "\2delay:rank=0:after=1:ms=20,drop:rank=1:after=7",
         "\3truncate:rank=0:after=2,kill:rank=0:after=100",
+        "\0interface=lo,127.0.0.0/8,::1/128,127.0.0.1\nport_range=20000-20100\nprogress_cpus=0-1,3",
+        "\0interface=127.0.0.1/33", "\0interface=no such", "\0port_range=7", "\0port_range=9-8", "\0progress_cpus=3-1",
+        "\0interface=::1/129\nprogress_cpus=0-", "\0progress_cpus=x",
     };
 
     if (which >= (int)(sizeof seeds / sizeof *seeds) || room < 512)
