@@ -50,6 +50,68 @@ int job_entries(const char *folder)
     return n;
 }
 
+static bool owns_socket(pid_t pid, unsigned long inode)
+{
+    char path[64], link[64], want[64];
+    DIR *d;
+    struct dirent *e;
+    bool found = false;
+
+    snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
+    snprintf(want, sizeof want, "socket:[%lu]", inode);
+    d = opendir(path);
+    while (d && !found && (e = readdir(d))) {
+        ssize_t n = readlinkat(dirfd(d), e->d_name, link, sizeof link - 1);
+
+        if (n < 0)
+            continue;
+        link[n] = '\0';
+        found = !strcmp(link, want);
+    }
+    if (d)
+        closedir(d);
+    return found;
+}
+
+int job_ports(pid_t pid, int *port, int room)
+{
+    static const char *const tables[] = { "/proc/net/tcp", "/proc/net/tcp6" };
+    int found = 0;
+
+    for (int i = 0; i < 2; i++) {
+        FILE *f = fopen(tables[i], "re");
+        char line[512];
+        unsigned at, state;
+        unsigned long inode;
+
+        while (f && found < room && fgets(line, sizeof line, f))
+            if (sscanf(line, " %*d: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*s %*s %*s %*s %*s %lu",
+                       &at, &state, &inode) == 3 &&
+                state == 10 && owns_socket(pid, inode))
+                port[found++] = (int)at;
+        if (f)
+            fclose(f);
+    }
+    return found;
+}
+
+int job_names(pid_t pid, char (*name)[JOB_NAME], int room)
+{
+    FILE *f = fopen("/proc/net/unix", "re");
+    char line[512], path[JOB_NAME + 1];
+    unsigned long inode;
+    unsigned flags;
+    int found = 0;
+
+    while (f && found < room && fgets(line, sizeof line, f))
+        if (sscanf(line, "%*s %*x %*x %x %*x %*x %lu @%64s", &flags, &inode, path) == 3 && flags & 0x10000 &&
+            strlen(path) < JOB_NAME && owns_socket(pid, inode))
+            strcpy(name[found++], path);
+    if (f)
+        fclose(f);
+    return found;
+}
+
 void job_open(struct job *job, int size, const char *transport)
 {
     static char setting[64];

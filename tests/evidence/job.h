@@ -57,6 +57,10 @@ void job_meet(struct job *job,
 
 int64_t job_now_ns(void);
 void job_nap_ms(int ms);
+/* Where a process listens: ports, and names of abstract sockets. Returns how many. */
+#define JOB_NAME 64
+int job_ports(pid_t pid, int *port, int room);
+int job_names(pid_t pid, char (*name)[JOB_NAME], int room);
 int job_entries(const char *folder); /* such as /proc/self/fd: to be compared with what it was before */
 
 #endif

@@ -4,7 +4,6 @@
 #include "job.h"
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,53 +37,7 @@ static void sum_and_leave(struct job *job, ringred_comm *comm, int rank)
         job_fail(rank, "destroy failed");
 }
 
-static bool owns_socket(pid_t pid, unsigned long inode)
-{
-    char path[64], link[64], want[64];
-    DIR *d;
-    struct dirent *e;
-    bool found = false;
-
-    snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
-    snprintf(want, sizeof want, "socket:[%lu]", inode);
-    d = opendir(path);
-    while (d && !found && (e = readdir(d))) {
-        ssize_t n = readlinkat(dirfd(d), e->d_name, link, sizeof link - 1);
-
-        if (n < 0)
-            continue;
-        link[n] = '\0';
-        found = !strcmp(link, want);
-    }
-    if (d)
-        closedir(d);
-    return found;
-}
-
 #define PORTS 8
-
-/* Where a process listens: the meeting place, and what it has opened for later. */
-static int listening_ports(pid_t pid, int *ports)
-{
-    static const char *const tables[] = { "/proc/net/tcp", "/proc/net/tcp6" };
-    int found = 0;
-
-    for (int i = 0; i < 2; i++) {
-        FILE *f = fopen(tables[i], "r");
-        char line[512];
-        unsigned port, state;
-        unsigned long inode;
-
-        while (f && found < PORTS && fgets(line, sizeof line, f))
-            if (sscanf(line, " %*d: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*s %*s %*s %*s %*s %lu",
-                       &port, &state, &inode) == 3 &&
-                state == 10 && owns_socket(pid, inode))
-                ports[found++] = (int)port;
-        if (f)
-            fclose(f);
-    }
-    return found;
-}
 
 static int dial(int port)
 {
@@ -120,7 +73,7 @@ static size_t catch_hello(unsigned char *hello)
               ringred_comm_create(&config, &comm, NULL) < 0);
     }
     job_nap_ms(200); /* it listens in more than one place; only the meeting place speaks */
-    found = listening_ports(pid, ports);
+    found = job_ports(pid, ports, PORTS);
     for (int i = 0; i < found && got <= 0; i++) {
         int fd = dial(ports[i]);
 
@@ -203,7 +156,7 @@ int main(int argc, char **argv)
     while (!atomic_load(&job.shared->id_is_there[0]))
         job_nap_ms(1);
     job_nap_ms(100);
-    found = listening_ports(job.pid[0], ports);
+    found = job_ports(job.pid[0], ports, PORTS);
     for (int i = 0; i < GUESTS; i++)
         guest[i] = send_guest(ports[i % found], i, hello, bytes);
     for (int i = 0; i < found; i++)
