@@ -26,7 +26,8 @@ static bool is_over(const struct rr_links *t, const struct rr_channel *c)
     bool over = c->over;
 
     for (int way = 0; way < c->ranks && over; way++)
-        over = peer_of(c, way) == t->me || c->way[way].left || t->link[peer_of(c, way)].state != LINK_UP;
+        over = peer_of(c, way) == t->me || (c->way[way].left && !c->way[way].leaves) ||
+               t->link[peer_of(c, way)].state != LINK_UP;
     return over;
 }
 
@@ -197,6 +198,29 @@ void rr_channel_say(struct rr_links *t, struct rr_channel *c, int way)
     }
 }
 
+/* That this rank has left a channel; false: no room for now. */
+static bool say_left(struct rr_links *t, struct rr_channel *c, int way)
+{
+    const struct rr_frame leave = { .kind = RR_FRAME_LEAVE, .channel = c->way[way].name, .ask.count = c->last };
+
+    rr_channel_say(t, c, way);
+    c->way[way].leaves = !rr_channel_tell(t, peer_of(c, way), &leave);
+    return !c->way[way].leaves;
+}
+
+void rr_channel_say_left(struct rr_links *t, int peer)
+{
+    bool all = true;
+
+    for (size_t name = 0; name < t->channels && all; name++) {
+        struct rr_channel *c = t->channel[name];
+        for (int way = 0; c && c->over && way < c->ranks; way++)
+            if (c->way[way].leaves && peer_of(c, way) == peer)
+                all = say_left(t, c, way) && all;
+    }
+    t->link[peer].leaves = !all;
+}
+
 void rr_channel_left(struct rr_transport *core, const struct rr_channel *channel, uint8_t *gone)
 {
     struct rr_links *t = rr_links_of(core);
@@ -245,14 +269,11 @@ void rr_channel_leave(struct rr_transport *core, struct rr_channel *channel, uin
     struct rr_links *t = rr_links_of(core);
     struct rr_channel *c = channel ? channel : t->first;
 
+    c->last = last;
     for (int way = 0; way < c->ranks; way++) {
         int peer = peer_of(c, way);
-        if (peer == t->me || !t->link[peer].stream)
-            continue;
-        rr_channel_say(t, c, way);
-        const struct rr_frame leave = { .kind = RR_FRAME_LEAVE, .channel = c->way[way].name, .ask.count = last };
-        while (!rr_channel_tell(t, peer, &leave) && rr_link_flush_tail(&t->link[peer]) >= 0)
-            ;
+        if (peer != t->me && t->link[peer].stream && !say_left(t, c, way))
+            t->link[peer].leaves = true; /* a message is under way, and much waits behind it */
     }
     c->over = true;
     drop_kept(t, c);

@@ -35,6 +35,7 @@ struct rr_link {
     size_t rest_bytes, rest_sent;
     unsigned char tail[RR_LINK_TAIL];
     size_t tail_bytes, tail_sent;
+    bool leaves;                /* there are channels of which the peer is still to be told that this rank has left */
 
     /* in */
     struct rr_move *receiving;  /* whose first header has been taken */
@@ -63,6 +64,7 @@ struct rr_kept {
 struct rr_way {
     uint16_t name;              /* what the member calls the channel */
     bool left;                  /* it has left, after operation left_after */
+    bool leaves;                /* it is still to be told that this rank has */
     uint32_t large_sent, large_asked;  /* messages that went; that the member wants */
     uint32_t wanted, wanted_said;      /* large messages that this rank wants; that the member was told of */
     struct rr_credit {                 /* of plans' messages; of those from one rank to another */
@@ -79,7 +81,8 @@ struct rr_way {
 
 struct rr_channel {
     uint16_t name;              /* what peers call it when they write to us; the first: 0 */
-    bool over;                  /* this rank has left it */
+    bool over;                  /* this rank has left it, */
+    uint64_t last;              /* after this operation */
     int ranks;
     const int16_t *member;      /* [ranks] ranks of the job; NULL: all, by their numbers */
     struct rr_way *way;         /* [ranks] */
@@ -131,7 +134,7 @@ int rr_link_lost(struct rr_links *t, int peer, int system, ringred_error *why); 
 
 /* ---- sending ---- */
 int rr_link_send(struct rr_transport *base, struct rr_move *m, ringred_error *why);
-int rr_link_flush_tail(struct rr_link *l); /* 0, PENDING, EPEER */
+int rr_link_flush_tail(struct rr_link *l); /* 0, PENDING, EPEER; never while a message is under way */
 void rr_link_queue(struct rr_links *t, int peer, const struct rr_frame *f, const void *payload); /* a control frame */
 int rr_link_send_errno(const struct rr_link *l); /* of the first stream that takes no more; 0: all do */
 size_t rr_link_first(const struct rr_link *l, const struct rr_move *m); /* bytes of the first frame of a message */
@@ -182,6 +185,8 @@ void rr_channel_told(struct rr_links *t, int peer, const struct rr_frame *f);
 void rr_channel_say(struct rr_links *t, struct rr_channel *c, int way);
 /* A control frame about a channel; false: no room for now. */
 bool rr_channel_tell(struct rr_links *t, int peer, const struct rr_frame *f);
+/* Of channels that this rank has left, as far as there is room. */
+void rr_channel_say_left(struct rr_links *t, int peer);
 void rr_channels_free(struct rr_links *t);
 
 /* A peer takes a message that was offered. */

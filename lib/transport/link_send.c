@@ -150,6 +150,8 @@ int rr_link_go_on(struct rr_links *t, struct rr_move *m, ringred_error *why)
     atomic_store_explicit(&l->payload, atomic_load_explicit(&l->payload, memory_order_relaxed) + m->length,
                           memory_order_relaxed);
     l->sending = NULL;
+    if (RR_UNLIKELY(l->leaves))
+        rr_channel_say_left(t, m->peer);
     if (l->streams > 1 && m->length > RR_STRIPE_LEAST)
         rr_share_sent(l, m->length);
     return 0;

@@ -63,6 +63,8 @@ static int links_check(struct rr_transport *base, uint8_t *gone, ringred_error *
         ringred_error seen;
         if (l->state == LINK_UP && !l->sending)
             (void)rr_link_flush_tail(l);
+        if (l->state == LINK_UP && l->leaves)
+            rr_channel_say_left(t, peer);
         if (l->state == LINK_UP) {
             bool mux = l->muxed && !l->receiving && !rr_link_send_errno(l);
             int rc = mux ? rr_mux_pump(t, peer, &seen) : check_alone(t, peer, &seen);
@@ -234,6 +236,8 @@ static int links_close(struct rr_transport *base, uint64_t last, int64_t deadlin
     for (int peer = 0; peer < t->ranks; peer++) {
         if (t->link[peer].sending)
             keep_rest(&t->link[peer]); /* an operation was in flight: its frame goes first */
+        if (t->link[peer].leaves)
+            rr_channel_say_left(t, peer);
         if (t->link[peer].stream)
             rr_link_queue(t, peer, &bye, "");
     }

@@ -462,6 +462,51 @@ static void test_a_disagreement_on_a_part_is_told(void **state)
     each_setup(disagree);
 }
 
+/* More parts than a link has room for words on, while half a message is on it and its receiver is late. */
+#define LEFT 60
+#define LONG ((size_t)16 << 20)
+
+static void leave_many(struct rank *me)
+{
+    ringred_comm *comm = coll_open(me, me->argument), *part[LEFT];
+    float *x = malloc(LONG * sizeof *x);
+    ringred_request *request;
+
+    rank_check(x != NULL);
+    for (int i = 0; i < LEFT; i++)
+        part[i] = split(comm, 0, 0);
+    for (size_t i = 0; i < LONG; i++)
+        x[i] = (float)(me->rank + 1);
+    if (me->rank == 1)
+        ranks_meet(me);
+    coll_must(comm, ringred_broadcast_start(comm, x, x, LONG, RINGRED_FLOAT32, 0, &request), "start");
+    for (int i = 0; me->rank == 0 && i < 100; i++)
+        rank_check_int(ringred_test(request), RINGRED_PENDING);
+    for (int i = 0; me->rank == 0 && i < LEFT; i++)
+        coll_close(part[i]);
+    if (me->rank == 0)
+        ranks_meet(me);
+    coll_must(comm, ringred_wait(request, RINGRED_FOREVER), "broadcast");
+    for (size_t i = 0; i < LONG; i++)
+        rank_check(x[i] == 1);
+    if (me->rank == 1) { /* it learns of each that rank 0 has left it */
+        rank_check_int(ringred_barrier(part[LEFT - 1]), RINGRED_EPEER);
+        for (int i = 0; i < LEFT; i++)
+            rank_check_int(ringred_comm_destroy(part[i]), RINGRED_EPEER);
+        rank_check_int(ringred_comm_destroy(comm), RINGRED_EPEER);
+    } else {
+        (void)ringred_barrier(comm); /* until the other has gone */
+        rank_check_int(ringred_comm_destroy(comm), RINGRED_EPEER);
+    }
+    free(x);
+}
+
+static void test_many_parts_are_left_while_a_message_is_under_way(void **state)
+{
+    (void)state;
+    coll_each(setups + 3, 1, leave_many, 30);
+}
+
 static void refused(struct rank *me)
 {
     ringred_comm *comm = coll_open(me, me->argument), *part = NULL;
@@ -497,6 +542,7 @@ int main(void)
         cmocka_unit_test(test_making_and_destroying_leaves_nothing),
         cmocka_unit_test(test_who_leaves_a_part_is_named),
         cmocka_unit_test(test_a_disagreement_on_a_part_is_told),
+        cmocka_unit_test(test_many_parts_are_left_while_a_message_is_under_way),
         cmocka_unit_test(test_bad_arguments_are_refused),
     };
 
