@@ -344,7 +344,6 @@ static int read_settings(struct rr_family *f, ringred_error *why)
     RR_TRY(rr_wires_read(rr_setting_text(&f->settings, RR_SET_TRANSPORT), &f->wires, why));
     RR_TRY(check_encryption(f, why));
     RR_TRY(rr_choose_check(&f->settings, why));
-    RR_TRY(rr_tuning_load(rr_setting_text(&f->settings, RR_SET_TUNING), &f->tuning, why));
     return rr_mover_check(&f->settings, why);
 }
 
@@ -353,6 +352,7 @@ static int configure(struct rr_family *f, const ringred_config *config, struct r
 {
     RR_TRY(rr_settings_load(&f->settings, config->settings, why));
     RR_TRY(read_settings(f, why));
+    RR_TRY(rr_tuning_load(rr_setting_text(&f->settings, RR_SET_TUNING), &f->tuning, why));
     f->choose = config->choose;
     f->choose_context = config->choose_context;
     f->interrupt = (struct rr_interrupt){ config->interrupt, config->interrupt_context, NULL };
@@ -367,7 +367,9 @@ static int configure(struct rr_family *f, const ringred_config *config, struct r
 static int configure_like(struct rr_family *f, const struct rr_family *old, ringred_error *why)
 {
     f->settings = old->settings;
+    *f->settings.value[RR_SET_TRACE].text = 0; /* the file is old's, and is not written over */
     RR_TRY(read_settings(f, why));
+    f->tuning = rr_tuning_hold(old->tuning); /* its file may be another one by now */
     f->choose = old->choose;
     f->choose_context = old->choose_context;
     f->interrupt = old->interrupt;

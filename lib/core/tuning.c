@@ -333,10 +333,18 @@ int rr_tuning_load(const char *path, struct rr_tuning **tuning, ringred_error *w
     return rc;
 }
 
-void rr_tuning_free(struct rr_tuning *t)
+struct rr_tuning *rr_tuning_hold(struct rr_tuning *t)
 {
     if (t)
-        rr_free(t->row);
+        atomic_fetch_add(&t->held, 1);
+    return t;
+}
+
+void rr_tuning_free(struct rr_tuning *t)
+{
+    if (!t || atomic_fetch_sub(&t->held, 1) > 0)
+        return;
+    rr_free(t->row);
     rr_free(t);
 }
 

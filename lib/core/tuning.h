@@ -35,11 +35,13 @@ struct rr_tuning {
     uint64_t hash;             /* of what the rows say; never 0 */
     int rows;
     struct rr_tuning_row *row; /* the first that fits and can be used counts */
+    _Atomic int held;          /* by so many more than who made it; nobody changes it */
 };
 
 /* ESETTING: what is wrong, in which line of `name`, and what would be right. */
 int rr_tuning_parse(const char *text, size_t bytes, const char *name, struct rr_tuning **tuning, ringred_error *why);
 int rr_tuning_load(const char *path, struct rr_tuning **tuning, ringred_error *why); /* "": NULL */
+struct rr_tuning *rr_tuning_hold(struct rr_tuning *tuning); /* for another free; NULL is fine */
 void rr_tuning_free(struct rr_tuning *tuning);
 bool rr_tuning_fits(const struct rr_tuning_row *row, int ranks, int hosts); /* the layout */
 

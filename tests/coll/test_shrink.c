@@ -177,6 +177,62 @@ static void test_one_more_dies_meanwhile(void **state)
         }
 }
 
+/* ---- as it was configured ---- */
+
+/* All of it, with its end; good until the next. */
+static const char *text_of(const char *path)
+{
+    static char text[1 << 16];
+    FILE *f = fopen(path, "re");
+
+    rank_check_msg(f != NULL, "there is no %s", path);
+    text[fread(text, 1, sizeof text - 1, f)] = 0;
+    fclose(f);
+    return text;
+}
+
+/* The table of choices has gone since; the trace is of what there was before. */
+static void go_on_as_before(struct rank *me)
+{
+    const struct shrink_case *c = me->argument;
+    ringred_comm *comm = coll_open(me, c->setup), *smaller = NULL;
+    char said[1 << 14], trace[64], *before;
+    int32_t ranks[RANKS_MOST];
+    ringred_error why;
+
+    ranks_meet(me);
+    if (me->rank == 0)
+        unlink(c->setup->setting[0] + strlen("tuning="));
+    ranks_meet(me);
+    until_broken(me, comm, c);
+    int32_t rc = ringred_comm_shrink(comm, 20 * RINGRED_SECOND, &smaller, ranks, &why);
+    rank_check_msg(rc == 0, "shrink: %d, %s", rc, why.text);
+    check_members(smaller, me, members_of(me, c), ranks);
+    rank_check(ringred_comm_dump(smaller, said, sizeof said) < (int64_t)sizeof said);
+    rank_check_msg(strstr(said, "\"algorithm\":\"doubling\"") != NULL, "%s", said);
+    (void)ringred_comm_destroy(comm); /* says how it broke */
+    snprintf(trace, sizeof trace, "%s-%d", c->setup->setting[0] + strlen("tuning="), me->rank);
+    before = strdup(text_of(trace));
+    rank_check(before && strstr(before, "allreduce") != NULL);
+    coll_close(smaller);
+    rank_check(strcmp(text_of(trace), before) == 0);
+    free(before);
+    unlink(trace);
+}
+
+static void test_what_is_made_has_the_same_table_and_leaves_the_trace_alone(void **state)
+{
+    char table[] = "tuning=/tmp/ringred-tuning-XXXXXX", trace[64];
+    struct coll_setup setup = { 3, { table, trace, "transport=tcp", TIMEOUT } };
+    int fd = mkstemp(table + strlen("tuning="));
+
+    (void)state;
+    assert_true(fd >= 0 && dprintf(fd, "ringred-tuning 1\nallreduce * * * * doubling\n") > 0);
+    close(fd);
+    snprintf(trace, sizeof trace, "trace=%s-%%r", table + strlen("tuning="));
+    run_case(&(struct shrink_case){ .setup = &setup }, go_on_as_before);
+}
+
 /* ---- those that live and do not come ---- */
 
 static void come_late(struct rank *me)
@@ -390,6 +446,7 @@ int main(void)
         cmocka_unit_test(test_a_minority_goes_on_if_the_others_are_proved_dead),
         cmocka_unit_test(test_nobody_needs_to_die),
         cmocka_unit_test(test_one_more_dies_meanwhile),
+        cmocka_unit_test(test_what_is_made_has_the_same_table_and_leaves_the_trace_alone),
         cmocka_unit_test(test_half_goes_on_with_rank_0_only),
         cmocka_unit_test(test_one_after_the_other_leaves),
         cmocka_unit_test(test_one_that_misses_a_generation_never_goes_on_beside_it),
