@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 /* ---- one address ---- */
 
@@ -252,17 +251,11 @@ int rr_roots_resolve(const struct rr_roots *roots, struct rr_address *to, int ro
 
 /* ---- sockets ---- */
 
-static int new_socket(int family)
-{
-    return socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-}
-
-static int close_failed(int fd)
+int rr_close_failed(int fd)
 {
     int system = errno;
 
-    if (fd >= 0)
-        close(fd);
+    rr_fd_close(fd);
     return -system;
 }
 
@@ -271,11 +264,11 @@ static int bind_and_listen(int fd, const struct sockaddr_storage *to, socklen_t 
     int one = 1;
 
     if (fd < 0)
-        return close_failed(fd);
+        return rr_close_failed(fd);
     if (to->ss_family != AF_UNIX && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) < 0)
-        return close_failed(fd);
+        return rr_close_failed(fd);
     if (bind(fd, (const struct sockaddr *)to, n) < 0 || listen(fd, RR_BACKLOG) < 0)
-        return close_failed(fd);
+        return rr_close_failed(fd);
     return fd;
 }
 
@@ -294,7 +287,7 @@ int rr_listen(struct rr_address *a)
 {
     struct sockaddr_storage s;
     socklen_t n = rr_address_sock(a, &s);
-    int one = 1, fd = new_socket(s.ss_family);
+    int one = 1, fd = rr_fd_socket(s.ss_family);
 
     if (fd >= 0 && a->family == RR_FAMILY_IP6)
         (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one,
@@ -310,16 +303,16 @@ int rr_listen_any(uint16_t *port)
     struct sockaddr_storage s;
     struct rr_address any = { .family = RR_FAMILY_IP6, .port = *port };
     socklen_t n = rr_address_sock(&any, &s);
-    int zero = 0, fd = new_socket(AF_INET6);
+    int zero = 0, fd = rr_fd_socket(AF_INET6);
 
     if (fd >= 0 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero) == 0)
         fd = bind_and_listen(fd, &s, n);
     else
-        fd = close_failed(fd);
+        fd = rr_close_failed(fd);
     if (fd < 0 && fd != -EADDRINUSE) { /* a machine without IPv6 */
         any.family = RR_FAMILY_IP4;
         n = rr_address_sock(&any, &s);
-        fd = bind_and_listen(new_socket(AF_INET), &s, n);
+        fd = bind_and_listen(rr_fd_socket(AF_INET), &s, n);
     }
     if (fd >= 0)
         *port = port_of(fd);

@@ -83,7 +83,8 @@ bool rr_nic_is_near(const struct rr_nic *nic, const struct rr_address *a); /* on
  * not its own (two hosts may have a bridge of one number each): they are moved to the front, in their order. */
 int rr_net_near(const struct rr_net *net, struct rr_address *list, int n);
 
-/* A listening socket, non-blocking and close-on-exec, or -errno. Port 0: chosen, and written to a. */
+/* A listening socket, non-blocking, close-on-exec and owned (rr_fd_socket): a fork that kept it would seem to listen for
+ * this rank. Or -errno. Port 0: chosen, and written to a. */
 int rr_net_listen(const struct rr_net *net, struct rr_address *a);
 int rr_net_listen_any(const struct rr_net *net, uint16_t *port); /* on all addresses of all families */
 /* Begins to connect, from that interface's address alone if it is not NULL. The socket or -errno. congestion: a
@@ -98,6 +99,8 @@ void rr_net_busy(const struct rr_net *net, struct rr_text *t);
 /* Without regard to port_range: what the caller has chosen. */
 int rr_listen(struct rr_address *a);
 int rr_listen_any(uint16_t *port);
+
+int rr_close_failed(int fd); /* after a call that failed: -errno of that call. -1 is fine */
 
 /* What tells whether two ranks share a host, and whether they share its network. */
 void rr_identity(const struct rr_settings *settings, int rank, uint64_t *host, uint64_t *net);

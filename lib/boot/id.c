@@ -9,7 +9,6 @@
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #define IDS          64
 #define ID_CHECKED   240 /* bytes under the check sum */
@@ -24,6 +23,7 @@ static const unsigned char magic[crypto_shorthash_KEYBYTES] = { 'r', 'i', 'n', '
 /* Ids made here and not yet used. Guarded by the mutex. */
 static struct {
     pthread_mutex_t mutex;
+    uint32_t forks; /* of the process that made them: a fork has closed its copies */
     int count;
     struct made {
         unsigned char job[RR_JOB_BYTES];
@@ -32,11 +32,19 @@ static struct {
     } made[IDS];
 } table = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
+static void lock_table(void)
+{
+    pthread_mutex_lock(&table.mutex);
+    if (table.forks != rr_forks())
+        table.count = 0;
+    table.forks = rr_forks();
+}
+
 static int table_add(const struct made *made)
 {
     int rc = RINGRED_ELIMIT;
 
-    pthread_mutex_lock(&table.mutex);
+    lock_table();
     if (table.count < IDS) {
         table.made[table.count++] = *made;
         rc = 0;
@@ -49,7 +57,7 @@ int rr_unique_id_listener(const unsigned char job[RR_JOB_BYTES])
 {
     int fd = -1;
 
-    pthread_mutex_lock(&table.mutex);
+    lock_table();
     for (int i = 0; i < table.count; i++)
         if (!table.made[i].kept && memcmp(table.made[i].job, job, RR_JOB_BYTES) == 0)
             fd = table.made[i].fd[0];
@@ -61,7 +69,7 @@ int rr_unique_id_keep(const unsigned char job[RR_JOB_BYTES])
 {
     int fd = -1;
 
-    pthread_mutex_lock(&table.mutex);
+    lock_table();
     for (int i = 0; i < table.count && fd < 0; i++)
         if (!table.made[i].kept && memcmp(table.made[i].job, job, RR_JOB_BYTES) == 0) {
             fd = table.made[i].fd[0];
@@ -76,7 +84,7 @@ int rr_unique_id_listeners(int listener, int fd[RR_ADDRESSES])
     int n = 1;
 
     fd[0] = listener;
-    pthread_mutex_lock(&table.mutex);
+    lock_table();
     for (int i = 0; i < table.count; i++)
         if (table.made[i].fd[0] == listener) {
             n = table.made[i].fds;
@@ -89,12 +97,12 @@ int rr_unique_id_listeners(int listener, int fd[RR_ADDRESSES])
 static void close_all(const struct made *made)
 {
     for (int i = 0; i < made->fds; i++)
-        close(made->fd[i]);
+        rr_fd_close(made->fd[i]);
 }
 
 void rr_unique_id_spent(int listener)
 {
-    pthread_mutex_lock(&table.mutex);
+    lock_table();
     for (int i = 0; i < table.count; i++)
         if (table.made[i].fd[0] == listener && !table.made[i].kept) {
             close_all(&table.made[i]);

@@ -308,12 +308,6 @@ int rr_meet_joined(struct rr_boot *b, struct rr_line *l, ringred_error *why)
 
 /* ---- the root: where it listens ---- */
 
-/* A fork that keeps it would seem to listen for this rank. */
-static int owned(int fd)
-{
-    return fd < 0 ? fd : rr_fd_own(fd) < 0 ? -ENOMEM : fd;
-}
-
 static bool add_listener(struct rr_boot *b, int fd)
 {
     if (fd >= 0 && b->meet->listeners < RR_ADDRESSES)
@@ -329,7 +323,7 @@ static int listen_picked(struct rr_boot *b, uint16_t port)
 
     for (int i = 0; i < n; i++) {
         a[i].port = port;
-        fd = owned(rr_listen(&a[i]));
+        fd = rr_listen(&a[i]);
         if (add_listener(b, fd))
             continue;
         while (b->meet->listeners)
@@ -355,14 +349,14 @@ static int listen_at(struct rr_boot *b, const struct rr_root *root, uint16_t por
             const struct rr_nic *nic = rr_net_find(&b->net, &a[0]);
             if (nic && !a[0].scope)
                 a[0].scope = nic->address.scope; /* a link-local address needs one */
-            fd = owned(rr_listen(&a[0]));
+            fd = rr_listen(&a[0]);
         }
         if (add_listener(b, fd) || fd != -EADDRNOTAVAIL) /* that would be a translated address: listen wherever it ends */
             return fd < 0 ? fd : 0;
     }
     if (b->net.picked)
         return listen_picked(b, port);
-    fd = owned(rr_listen_any(&port));
+    fd = rr_listen_any(&port);
     return add_listener(b, fd) ? 0 : fd;
 }
 
@@ -443,7 +437,7 @@ static int listen_each(struct rr_boot *b, struct rr_entry *e, ringred_error *why
 
     for (int i = 0; i < e->addresses; i++) {
         struct rr_address a = e->address[i];
-        int fd = owned(rr_net_listen(&b->net, &a));
+        int fd = rr_net_listen(&b->net, &a);
         if (fd < 0) {
             system = -fd;
             continue;
@@ -458,7 +452,7 @@ static int listen_each(struct rr_boot *b, struct rr_entry *e, ringred_error *why
 static int listen_all(struct rr_boot *b, struct rr_entry *e, ringred_error *why)
 {
     uint16_t port = 0;
-    int fd = owned(rr_net_listen_any(&b->net, &port));
+    int fd = rr_net_listen_any(&b->net, &port);
 
     if (fd < 0)
         return cannot_listen(b, -fd, why);
@@ -489,7 +483,7 @@ static int listen_locally(struct rr_boot *b, ringred_error *why)
 
     randombytes_buf(e->local, sizeof e->local);
     memcpy(a.ip, e->local, sizeof a.ip);
-    fd = owned(rr_listen(&a));
+    fd = rr_listen(&a);
     if (fd < 0)
         return rr_fail(why, rr_system_code(-fd), b->rank, -fd, "rank %d cannot open a local socket",
                        b->rank);

@@ -353,14 +353,6 @@ void rr_net_keep(const struct rr_net *net, int fd)
         keep_to(fd, net, nic, &theirs);
 }
 
-static int close_failed(int fd)
-{
-    int system = errno;
-
-    rr_fd_close(fd);
-    return -system;
-}
-
 /* The source: an address, a port, both, or neither. */
 static int bind_source(int fd, const struct rr_address *to, const struct rr_nic *from, uint16_t port)
 {
@@ -389,7 +381,7 @@ static int dial(const struct rr_net *net, const struct rr_address *to, const str
     int one = 1, fd = rr_fd_socket(s.ss_family);
 
     if (fd < 0)
-        return close_failed(fd);
+        return rr_close_failed(fd);
     if (s.ss_family != AF_UNIX)
         (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one); /* slower without, not wrong */
     if (congestion)
@@ -399,10 +391,10 @@ static int dial(const struct rr_net *net, const struct rr_address *to, const str
     if ((from || port) && bind_source(fd, to, from, port) < 0) {
         if (port && errno == EACCES)
             errno = EADDRINUSE; /* not for this user: as good as taken */
-        return close_failed(fd);
+        return rr_close_failed(fd);
     }
     if (connect(fd, (struct sockaddr *)&s, n) < 0 && errno != EINPROGRESS && errno != EINTR)
-        return close_failed(fd);
+        return rr_close_failed(fd);
     return fd;
 }
 

@@ -714,8 +714,8 @@ static int32_t bind_as_nobody(void)
             if ((k == 0 ? fd : k == 1 ? all : from) < 0)
                 return k == 0 ? fd : k == 1 ? all : from;
         rr_fd_close(from);
-        close(all);
-        close(fd);
+        rr_fd_close(all);
+        rr_fd_close(fd);
     }
     return 0;
 }

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -370,6 +371,32 @@ static void test_without_a_key_jobs_still_differ(void **state)
 
 /* ---- unique ids ---- */
 
+static void test_a_fork_keeps_no_listener_of_a_unique_id(void **state)
+{
+    (void)state;
+    ringred_unique_id id;
+    ringred_config c;
+    int status;
+
+    find_with("", NULL);
+    assert_int_equal(ringred_unique_id_create(&id, &why), 0);
+    config_init(&c);
+    c.id = &id;
+    c.rank = 0;
+    c.size = 2;
+    assert_int_equal(find_with("", &c), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        bool closed = fcntl(launch.listener, F_GETFD) < 0;
+        _exit(closed && find_with("", &c) == RINGRED_EINVAL && strstr(why.text, "the process that made") ? 0 : 1);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_true(fcntl(launch.listener, F_GETFD) >= 0);
+    rr_unique_id_spent(launch.listener);
+}
+
 static void test_a_unique_id_names_its_maker_and_carries_a_key(void **state)
 {
     (void)state;
@@ -545,6 +572,7 @@ int main(void)
         cmocka_unit_test(test_a_pipe_that_does_not_end_is_waited_for_in_bounds),
         cmocka_unit_test(test_a_key_that_is_too_long_is_refused_wherever_its_lines_end),
         cmocka_unit_test(test_without_a_key_jobs_still_differ),
+        cmocka_unit_test(test_a_fork_keeps_no_listener_of_a_unique_id),
         cmocka_unit_test(test_a_unique_id_names_its_maker_and_carries_a_key),
         cmocka_unit_test(test_ports_behind_the_last_go_on_below),
         cmocka_unit_test(test_an_unknown_interface_is_named_with_those_there_are),
