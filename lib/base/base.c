@@ -90,6 +90,15 @@ int rr_fail(ringred_error *why, int code, int rank, int system, const char *form
     return code;
 }
 
+/* ---- files ---- */
+
+uint64_t rr_file_limit(void)
+{
+    struct rlimit most;
+
+    return getrlimit(RLIMIT_FSIZE, &most) || most.rlim_cur == RLIM_INFINITY ? UINT64_MAX : most.rlim_cur;
+}
+
 /* ---- log ---- */
 
 /* One write, so that ranks do not mix. A reader that has gone, or a file that is full, is no reason for the program to

@@ -60,6 +60,10 @@ void rr_fd_close(int fd); /* of rr_fd_own, or any; -1 is fine */
  * listener must not block. -1: errno says why. */
 int rr_fd_socket(int family);
 int rr_fd_accept(int listener);
+bool rr_fd_has_ended(int fd); /* of a socket: its other end has closed it, or it has failed; nothing is read */
+
+/* Bytes that a file may have (RLIMIT_FSIZE). Beyond them the kernel would not refuse, but end the process by a signal. */
+uint64_t rr_file_limit(void);
 
 /* ---- time ---- */
 int64_t rr_now_ns(void);                                  /* CLOCK_MONOTONIC */

@@ -120,6 +120,14 @@ int rr_fd_accept(int listener)
     return fd;
 }
 
+bool rr_fd_has_ended(int fd)
+{
+    char byte;
+    ssize_t n = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+
+    return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
 void rr_fd_close(int fd)
 {
     if (fd < 0)

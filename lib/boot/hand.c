@@ -339,15 +339,6 @@ static int send_proof(struct rr_hand *h)
     return 0;
 }
 
-/* A listener that has lost patience closes, and would never know that it was taken. */
-static bool has_closed(int fd)
-{
-    char byte;
-    ssize_t n = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-
-    return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
-}
-
 static int read_welcome(struct rr_hand *h)
 {
     enum rr_verdict verdict;
@@ -356,8 +347,8 @@ static int read_welcome(struct rr_hand *h)
     if (rc)
         return rc;
     verdict = judge_welcome(h);
-    if (!verdict && has_closed(h->fd))
-        verdict = RR_VERDICT_LOST;
+    if (!verdict && rr_fd_has_ended(h->fd))
+        verdict = RR_VERDICT_LOST; /* a listener that has lost patience would never know that it was taken */
     if (verdict)
         return fail(h, verdict, 0);
     write_taken(h);

@@ -150,14 +150,6 @@ static int no_root(struct rr_boot *b, ringred_error *why)
 
 /* ---- the root: who comes ---- */
 
-static bool line_has_ended(const struct rr_line *l)
-{
-    char byte;
-    ssize_t n = recv(l->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-
-    return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
-}
-
 void rr_meet_admit(void *boot, int fd, int rank, int stream, const struct rr_seal *seal)
 {
     struct rr_boot *b = boot;
@@ -210,7 +202,7 @@ static int settle(struct rr_boot *b, struct rr_line *spare, const struct rr_join
     l = &b->line[r];
     if (r == 0)
         return twice(&b->entry[0], &j->entry, 0, why);
-    if (l->fd >= 0 && l->joined && !line_has_ended(l))
+    if (l->fd >= 0 && l->joined && !rr_fd_has_ended(l->fd))
         return twice(&b->entry[r], &j->entry, r, why);
     if (l->joined) { /* it left and is back: this rendezvous fails, and it meets the next */
         rr_line_close(spare);

@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 /* The text, to be freed; NULL: no memory. */
@@ -29,10 +28,8 @@ static char *print(const struct rr_family *f, size_t *bytes)
 
 static bool write_all(int fd, const char *text, size_t bytes)
 {
-    struct rlimit most;
-
-    if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < bytes) {
-        errno = EFBIG; /* trying would raise SIGXFSZ */
+    if (bytes > rr_file_limit()) {
+        errno = EFBIG;
         return false;
     }
     while (bytes) {

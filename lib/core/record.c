@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -22,10 +21,8 @@ static int64_t real_ns(void)
 /* A memory file that cannot shrink under whoever reads it; -1. Its pages come slot by slot. */
 static int make_file(void)
 {
-    struct rlimit most;
-
-    if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < sizeof(struct rr_record)) {
-        errno = EFBIG; /* trying would raise SIGXFSZ */
+    if (sizeof(struct rr_record) > rr_file_limit()) {
+        errno = EFBIG;
         return -1;
     }
     int fd = rr_fd_own(memfd_create("ringred-operations", MFD_CLOEXEC | MFD_ALLOW_SEALING));

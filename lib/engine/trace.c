@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #define BUFFER 32768 /* of our own: stdio's would be written once more by a fork that exits */
@@ -25,22 +24,15 @@ struct rr_trace {
     char buffer[BUFFER];
 };
 
-/* Beyond the limit of file sizes the kernel would not refuse, but end the process by a signal. */
-static bool has_room(const struct rr_trace *t)
-{
-    struct rlimit most;
-
-    return getrlimit(RLIMIT_FSIZE, &most) || most.rlim_cur == RLIM_INFINITY || t->written + t->used <= most.rlim_cur;
-}
-
 /* A trace is a wish: where it cannot be written, the operations go on without it. */
 static void flush(struct rr_trace *t)
 {
     size_t at = 0;
 
     while (t->fd >= 0 && at < t->used) {
-        ssize_t n = has_room(t) ? write(t->fd, t->buffer + at, t->used - at) : -1;
-        int system = n < 0 && !has_room(t) ? EFBIG : errno;
+        bool has_room = t->written + t->used <= rr_file_limit();
+        ssize_t n = has_room ? write(t->fd, t->buffer + at, t->used - at) : -1;
+        int system = has_room ? errno : EFBIG;
         if (n < 0 && system == EINTR)
             continue;
         if (n < 0) {

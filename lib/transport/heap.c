@@ -10,7 +10,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 struct range {
@@ -88,11 +87,10 @@ static void heap_sweep(struct rr_heap *h)
 
 struct rr_heap *rr_heap_new(size_t bytes)
 {
-    struct rlimit most;
     int fd;
 
-    if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < bytes)
-        return NULL; /* the attempt would raise SIGXFSZ */
+    if (bytes > rr_file_limit())
+        return NULL;
     fd = rr_fd_own(memfd_create("ringred-heap", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (fd < 0)
         return NULL;

@@ -12,7 +12,6 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -124,12 +123,11 @@ static size_t whole_bytes(const struct rr_shared *s)
 static int make_segment(const struct rr_shared *s, ringred_error *why)
 {
     size_t bytes = whole_bytes(s);
-    struct rlimit most;
     int fd;
 
-    if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < bytes) /* trying would raise SIGXFSZ */
+    if (bytes > rr_file_limit())
         return rr_fail(why, RINGRED_ELIMIT, -1, EFBIG, "shared memory of %zu bytes is above the limit of "
-                       "file sizes, %llu (ulimit -f)", bytes, (unsigned long long)most.rlim_cur);
+                       "file sizes, %llu (ulimit -f)", bytes, (unsigned long long)rr_file_limit());
     fd = memfd_create("ringred", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return rr_fail(why, errno == EMFILE || errno == ENFILE ? RINGRED_ELIMIT : RINGRED_ESYSTEM, -1, errno,
