@@ -320,18 +320,24 @@ static bool find_operations(struct group *g)
     return true;
 }
 
+/* Those of an array that are ranks. */
+static void add_ranks(const char *array, bool *which)
+{
+    for (const char *at = json_first(array); at; at = json_after(at)) {
+        char text[24], *end;
+        long rank = strtol(json_text(at, text, sizeof text), &end, 10);
+        if (*text && !*end && rank >= 0 && rank < RANKS_MOST)
+            which[rank] = true;
+    }
+}
+
 /* The ranks of the job that belong to it, as the first who tells says. */
 static void find_members(const struct group *g, bool *member)
 {
     memset(member, 0, RANKS_MOST * sizeof *member);
     for (size_t i = 0; i < g->views; i++)
         member[g->view[i].dump->rank] = true;
-    for (const char *at = json_first(json_member(g->view[0].at, "members")); at; at = json_after(at)) {
-        char text[24];
-        long rank = strtol(json_text(at, text, sizeof text), NULL, 10);
-        if (rank >= 0 && rank < RANKS_MOST)
-            member[rank] = true;
-    }
+    add_ranks(json_member(g->view[0].at, "members"), member);
 }
 
 /* ---- what is to be said ---- */
@@ -542,8 +548,8 @@ static void put_ranks(FILE *out, const char *key, const bool *which)
 
 static void show_rank(FILE *out, const struct view *v)
 {
-    char what[256], begun[40], waits[128];
-    const char *missing = json_member(v->at, "not_here");
+    char what[256], begun[40];
+    bool missing[RANKS_MOST] = { false };
 
     fprintf(out, "    rank %ld, pid %ld on %s: ", v->dump->rank, v->dump->pid, v->dump->host);
     if (!v->last) {
@@ -552,9 +558,10 @@ static void show_rank(FILE *out, const struct view *v)
     }
     fprintf(out, "%s operation %llu, %s, begun %s", v->done ? "has ended" : "is in", v->last,
             plain_text(v->what, what, sizeof what), plain_text(v->begun, begun, sizeof begun));
-    if (missing && !v->done && json_first(missing)) {
-        snprintf(waits, sizeof waits, "%.*s", (int)(json_end(missing) - missing), missing);
-        fprintf(out, "; it misses rank %.*s", (int)strcspn(waits + 1, "]"), waits + 1);
+    add_ranks(json_member(v->at, "not_here"), missing);
+    if (!v->done && !is_empty(missing)) {
+        fputs("; it misses ", out);
+        say_ranks(out, missing);
     }
     fputc('\n', out);
 }

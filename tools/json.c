@@ -43,6 +43,12 @@ static const char *skip_value(const char *at)
     return at;
 }
 
+/* Between values there is white space alone: what the text says may be shown on a terminal. */
+static int is_control(const char *at)
+{
+    return ((unsigned char)*at < ' ' && !strchr("\t\r\n", *at)) || *at == 0x7f;
+}
+
 const char *json_whole(const char *at)
 {
     char closing[DEPTH_MOST];
@@ -57,7 +63,7 @@ const char *json_whole(const char *at)
             return NULL;
         }
         const char *next = *at == '"' ? skip_string(at) : at + 1;
-        if (!*at || (*at == '"' && next[-1] != '"'))
+        if (is_control(at) || !*at || (*at == '"' && next[-1] != '"'))
             return NULL;
         at = next;
     } while (depth);

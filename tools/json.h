@@ -8,8 +8,8 @@
 #include <stdio.h>
 
 const char *json_skip_space(const char *at);
-/* Past the object that a text begins with; NULL: it is none, ends in the middle, or is too deep. What the others do with
- * such a text is defined, but says nothing. */
+/* Past the object that a text begins with; NULL: it is none, ends in the middle, is too deep, or has control characters
+ * outside of strings. What the others do with such a text is defined, but says nothing. */
 const char *json_whole(const char *text);
 /* The value of a key of an object; NULL if it has none. */
 const char *json_member(const char *object, const char *key);

@@ -245,6 +245,20 @@ static void test_no_terminal_is_moved_by_a_dump(void **state)
     assert_null(strchr(h.said, 0x1b));
     assert_null(strchr(h.said, 0x7f));
     close_hall(&h);
+
+    open_hall(&h); /* ranks that are none */
+    assert_true(add(&h, "a", dump_of(0, "j", "", OP(1, "running", "A") "],\"not_here\":[\"\x1b[2J\",\"\x9b\",-1,4096,2x,2")));
+    assert_true(report(&h, false));
+    has(h.said, "; it misses rank 2\n");
+    assert_null(strchr(h.said, 0x1b));
+    assert_null(strchr(h.said, 0x9b));
+    close_hall(&h);
+
+    open_hall(&h); /* outside of strings there is nothing of the kind */
+    assert_false(add(&h, "a", dump_of(0, "j", "", OP(1, "running", "A") "],\"not_here\":[\x1b[2J]")));
+    assert_false(add(&h, "a", dump_of(0, "j", "\x7f", OP(1, "running", "A"))));
+    assert_null(strchr(h.complaints, 0x1b));
+    close_hall(&h);
 }
 
 int main(void)
