@@ -17,12 +17,14 @@ struct clocks {
 static int64_t ns_of_ticks(const struct clocks *k, uint64_t ticks)
 {
     const struct rr_record_head *h = k->head;
+    uint64_t span = (uint64_t)k->ns - (uint64_t)h->ns;
 
     if (ticks <= h->ticks || k->ticks <= h->ticks || k->ns <= h->ns)
         return h->ns;
-    if (ticks >= k->ticks)
+    if (ticks >= k->ticks || span > INT64_MAX)
         return k->ns;
-    return h->ns + (int64_t)((double)(ticks - h->ticks) / (double)(k->ticks - h->ticks) * (double)(k->ns - h->ns));
+    uint64_t past = (uint64_t)((double)(ticks - h->ticks) / (double)(k->ticks - h->ticks) * (double)span);
+    return past < span ? (int64_t)((uint64_t)h->ns + past) : k->ns;
 }
 
 /* "2026-12-02T20:16:29.123456Z"; "" where it makes no sense. */

@@ -74,11 +74,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     return 0;
 }
 
-static size_t seed_record(uint8_t *to)
+static size_t seed_record(uint8_t *to, int64_t ns)
 {
     static struct rr_record_head head = { .magic = RR_RECORD_MAGIC, .version = RR_RECORD_VERSION, .slots = RR_RECORD_SLOTS,
                                           .entries = RR_RECORD_ENTRIES, .pid = 7, .size = 2, .job = "00ff", .host = "here",
-                                          .library = "0.1.0", .real_ns = 1, .ns = 1, .ticks = 1, .status = -301,
+                                          .library = "0.1.0", .real_ns = 1, .ticks = 1, .status = -301,
                                           .failed_rank = 1, .error = "rank 1 is gone" };
     static struct rr_record_slot slot = { .used = RR_RECORD_USED, .size = 2, .name = "all", .member = { 0, 1 }, .still = 3,
                                           .awaits = { 2 }, .missing = { 2 } };
@@ -89,6 +89,7 @@ static size_t seed_record(uint8_t *to)
         if (number < 3)
             rr_record_end(&slot, number);
     }
+    head.ns = ns;
     to[0] = 0;
     memcpy(to + 1, &head, sizeof head);
     memcpy(to + 1 + sizeof head, &slot, sizeof slot);
@@ -108,10 +109,10 @@ size_t fuzz_seed(int which, uint8_t *to, size_t room)
     };
     size_t n = sizeof seeds[0];
 
-    if (room < 8192 || which > 3)
+    if (room < 8192 || which > 4)
         return 0;
-    if (which == 3)
-        return seed_record(to);
+    if (which >= 3)
+        return seed_record(to, which == 3 ? 1 : INT64_MIN + 1);
     memcpy(to, seeds[which], n);
     while (n && !to[n - 1])
         n--;
