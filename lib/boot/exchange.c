@@ -64,12 +64,13 @@ static int exchange_once(enum rr_exchange how, const struct rr_settings *setting
     rc = share_id(how, settings, rank, deadline_ns, &shared.failure);
     if (rc < 0)
         *why = shared.failure;
-    if (rank != 0 || rr_unique_id_read(&shared.id, &made, NULL) < 0)
-        return rc;
-    if (rc == 0)
-        shared.listener = rr_unique_id_keep(made.job);
-    else
-        rr_unique_id_spent(rr_unique_id_listener(made.job));
+    if (rank == 0 && rr_unique_id_read(&shared.id, &made, NULL) == 0) {
+        if (rc == 0)
+            shared.listener = rr_unique_id_keep(made.job);
+        else
+            rr_unique_id_spent(rr_unique_id_listener(made.job));
+    }
+    sodium_memzero(&made, sizeof made);
     return rc;
 }
 
@@ -96,6 +97,7 @@ static int by_allgather(const ringred_config *config, int rank, int size, ringre
         return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory for the ids of %d ranks", size);
     rc = config->allgather(config->allgather_context, id, sizeof *id, all);
     *id = all[0];
+    sodium_memzero(all, (size_t)size * sizeof *all);
     rr_free(all);
     return rc == 0 ? 0
                    : rr_fail(why, RINGRED_ESYSTEM, -1, 0, "config.allgather failed on rank %d: it returned %d", rank,
@@ -168,5 +170,6 @@ int rr_exchange_own(const ringred_config *config, const struct rr_settings *sett
         rr_unique_id_spent(rr_unique_id_listener(made.job));
     launch->fresh = config->allgather ? "config.allgather" : "config.store";
     sodium_memzero(&id, sizeof id);
+    sodium_memzero(&made, sizeof made);
     return rc;
 }

@@ -386,17 +386,17 @@ int rr_launch_find(const ringred_config *config, const struct rr_settings *setti
     look_at_all(settings, v);
     rc = find(config, settings, deadline, v, &found, why);
     rr_free(v);
-    if (rc < 0)
-        return rc;
-    if (!(config && config->id) && has_own_key(config, settings))
-        found.has_key = false;
-    rc = rr_key_find(config, settings, &found, why);
-    if (rc < 0 && found.listener >= 0)
-        rr_unique_id_spent(found.listener);
-    if (rc < 0)
-        return rc;
-    *launch = found;
-    return 0;
+    if (rc == 0) {
+        if (!(config && config->id) && has_own_key(config, settings))
+            found.has_key = false;
+        rc = rr_key_find(config, settings, &found, why);
+        if (rc < 0 && found.listener >= 0)
+            rr_unique_id_spent(found.listener);
+    }
+    if (rc == 0)
+        *launch = found;
+    sodium_memzero(&found, sizeof found); /* it has the key */
+    return rc;
 }
 
 /* ---- in words ---- */

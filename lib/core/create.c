@@ -208,6 +208,8 @@ static int link_up(ringred_comm *c, struct rr_boot *boot, struct rr_card *card, 
     } else {
         rr_fail(why, rc, -1, 0, "no memory for %d links", c->ranks);
     }
+    if (seal)
+        sodium_memzero(seal, n * (size_t)streams * sizeof *seal);
     rr_free(want);
     rr_free(fd);
     rr_free(seal);
@@ -437,7 +439,9 @@ static int open_all(ringred_comm *c, const ringred_config *config, bool *last, r
     int64_t deadline = rr_deadline(timeout);
     if (deadline != INT64_MAX) /* finding rank 0 may have taken a part of it */
         deadline -= rr_now_ns() - began;
-    return meet_and_join(c, &launch, deadline, last, why);
+    int rc = meet_and_join(c, &launch, deadline, last, why);
+    sodium_memzero(&launch, sizeof launch); /* it has the key */
+    return rc;
 }
 
 static void free_kept(struct ringred_request *q)
