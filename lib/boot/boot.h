@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The door of the boot room: how the ranks of a job find each other and prove who they are, before
- * any collective. All of it runs in one poll loop with one deadline; nothing here is used
- * afterwards. */
+/* The door of the boot room: how the ranks of a job find each other and prove who they are, before any collective, and
+ * how those that are left of a communicator do so again. Making a communicator is one poll loop with one deadline, and a
+ * reunion is another. Collectives use nothing of it but the sealing, where links are encrypted. */
 #ifndef RR_BOOT_H
 #define RR_BOOT_H
 
@@ -79,7 +79,6 @@ size_t rr_seal_record(struct rr_sealing *s, const unsigned char *from, size_t le
 uint32_t rr_record_length(const unsigned char *record);
 /* Checks the whole record, then opens it. False: it is none of the peer's, or not its next. */
 bool rr_unseal_record(struct rr_sealing *s, const unsigned char *record, unsigned char *to);
-
 
 struct rr_boot;
 

@@ -143,7 +143,7 @@ static void forget(struct rr_hand *h)
     sodium_memzero(&h->seal, sizeof h->seal);
 }
 
-/* ---- the three messages ---- */
+/* ---- the four messages ---- */
 
 /* greeting: head 10, purpose 1, offers 1, rank 4, job 16, nonce 32 */
 static void write_greeting(struct rr_hand *h)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The line: notes between a rank and the root, over a connection that has been proved; and the
- * forms of what they carry. Whoever reads a note decides whether its kind and length are what it
- * waits for. */
+/* The line: notes between a rank and the root, or between two ranks of a reunion, over a connection that has been
+ * proved; and the forms of what they carry. Whoever reads a note decides whether its kind and length are what it waits
+ * for. */
 #include "boot/inside.h"
 
 #include <errno.h>

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Sealing of one direction of one connection, record by record; for lines (line.c) and lanes (transport/sealed.c).
+ * Always holds: a key belongs to one direction of one connection, and a record's number is its nonce, so no pair of the
+ * two is used twice. Every RR_RECORD_KEY records the key is replaced by its hash, at both ends alike, so that a key
+ * found in memory opens nothing that was before. Records are opened in the order in which they were sealed, each once;
+ * one that does not open ends the connection, since nothing behind it can be opened either. */
 #include "boot/inside.h"
 
 #include <string.h>

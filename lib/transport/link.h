@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Inside the transport room: the links of tcp.c, what sending (link_send.c) and receiving (link_recv.c)
- * know of each other. */
+/* Inside the transport room: the links of links.c, what sending (link_send.c) and receiving (link_recv.c) know of each
+ * other. */
 #ifndef RR_LINK_H
 #define RR_LINK_H
 
