@@ -500,15 +500,6 @@ static void listen_to(struct rr_meeting *m, int r)
     }
 }
 
-/* Nothing is ever said to me on what I dialled: something to read there is its end. */
-static bool has_hung_up(const struct mate *p)
-{
-    char byte;
-    ssize_t n = p->out.fd >= 0 ? recv(p->out.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) : -1;
-
-    return n == 0 || (p->out.fd >= 0 && n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
-}
-
 /* ---- a turn ---- */
 
 /* What this rank knows of the others without asking them. */
@@ -561,7 +552,7 @@ static void turn(struct rr_meeting *m, int64_t until)
                 learn(m, r, RR_FATE_SILENT);
         }
         listen_to(m, r);
-        if (rr_polls_ready(&m->polls, p->out.at) && has_hung_up(p))
+        if (rr_polls_ready(&m->polls, p->out.at) && p->out.fd >= 0 && rr_fd_has_ended(p->out.fd)) /* nothing is said to me there */
             redial(m, r);
         speak(m, r);
     }
