@@ -257,6 +257,8 @@ static void test_no_terminal_is_moved_by_a_dump(void **state)
     open_hall(&h); /* outside of strings there is nothing of the kind */
     assert_false(add(&h, "a", dump_of(0, "j", "", OP(1, "running", "A") "],\"not_here\":[\x1b[2J]")));
     assert_false(add(&h, "a", dump_of(0, "j", "\x7f", OP(1, "running", "A"))));
+    fflush(h.complains);
+    has(h.complaints, "it is no JSON");
     assert_null(strchr(h.complaints, 0x1b));
     close_hall(&h);
 }
