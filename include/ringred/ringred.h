@@ -196,7 +196,8 @@ RINGRED_API int32_t ringred_comm_shrink(ringred_comm *comm, int64_t timeout_ns, 
 /* Of comm's ranks, which keep their numbers, and of those that make theirs with ringred_comm_create, this id, this size
  * and a rank from comm's size up, before, after or meanwhile. Collective over comm. id: made by rank 0 of comm
  * (ringred_unique_id_create), which hands it to the newcomers; it counts there alone, and carries the key. After a
- * failure comm is as it was, unless it broke. EINVAL, EBUSY, EFORKED, as collectives, and as ringred_comm_create. */
+ * failure comm is as it was, unless it broke, as it does where this rank cannot know whether others have the larger one (it failed
+ * in the last step): then those that are left can shrink comm. comm has all ranks of its job. EINVAL, EBUSY, EFORKED, as collectives, and as ringred_comm_create. */
 RINGRED_API int32_t ringred_comm_grow(ringred_comm *comm, const ringred_unique_id *id, int32_t size, int64_t timeout_ns,
                                       ringred_comm **larger, ringred_error *why);
 

@@ -39,6 +39,7 @@ struct rr_reunion {
     struct rr_reunion *before;  /* of the communicator that this one was made from; NULL: none. Guarded by holding */
     struct doubt doubt[DOUBTS_MOST];
     int doubts;
+    bool forgot;                /* there were more of them than could be kept */
     struct rr_reunion *half;    /* of communicators in doubt, linked by `before`: who is in them finds me alive */
     int rank, size;
     bool has_key;
@@ -56,8 +57,10 @@ struct mate {
     bool quit, left;            /* it has said so */
     bool lost;                  /* it has hung up without a word */
     uint32_t back;              /* the latest round that came to nothing for it */
-    enum rr_note_kind due;      /* what is to be said to it next; a view may be left out. 0: nothing */
-    enum rr_note_kind repeat;   /* the last that was no view. 0: none yet */
+    bool met;                   /* I have reached it once */
+    bool view;                  /* it is to be told what I know, before anything else */
+    enum rr_note_kind due;      /* what else is to be said to it. 0: nothing */
+    enum rr_note_kind repeat;   /* the last of these. 0: none yet */
     unsigned char *said, *heard; /* [GO_BYTES] */
 };
 
@@ -72,7 +75,8 @@ struct rr_meeting {
     uint8_t *fate;              /* [size] what this machine's kernel says */
     int extra;
     int64_t started_ns, looked_ns, asked_ns;
-    uint32_t round, mine, joined; /* the latest that anybody has spoken of, that named me, and that I went to */
+    uint32_t round, mine, joined; /* the latest that anybody has spoken of, that named me, and that I went to, */
+    uint32_t failed;            /* and that came to nothing for me */
     uint8_t *go;                /* what was named in the latest round that I am in: [size] who, then the id */
     bool named;                 /* it has been, and nothing has been made of it yet */
     unsigned char job[RR_JOB_BYTES]; /* of its rendezvous */
@@ -191,6 +195,7 @@ int rr_reunion_doubt(struct rr_reunion *u, const int *member, int size, ringred_
 
     if (u->doubts < DOUBTS_MOST)
         d.in = rr_alloc((size_t)u->size, 1);
+    u->forgot = u->forgot || !d.in;
     if (!d.in)
         return rr_fail(why, u->doubts < DOUBTS_MOST ? RINGRED_ENOMEM : RINGRED_EPARTITION, -1, 0,
                        "rank %d cannot remember one more communicator that others may have gone on in", u->rank);
@@ -244,9 +249,10 @@ static bool is_complete(const struct rr_meeting *m)
 
 static void say_to_all(struct rr_meeting *m, enum rr_note_kind kind)
 {
-    for (int r = 0; r < m->u->size; r++)
-        if (kind != RR_NOTE_VIEW || !m->mate[r].due)
-            m->mate[r].due = kind;
+    for (int r = 0; r < m->u->size; r++) {
+        m->mate[r].view = m->mate[r].view || kind == RR_NOTE_VIEW;
+        m->mate[r].due = kind == RR_NOTE_VIEW ? m->mate[r].due : kind;
+    }
 }
 
 static void learn(struct rr_meeting *m, int r, uint8_t fate)
@@ -294,6 +300,27 @@ static void redial(struct rr_meeting *m, int r)
     rr_dial_again(&p->dial);
 }
 
+/* What I dialled is broken. If its machine has acknowledged nothing for peer_timeout, that says enough. */
+static void break_line(struct rr_meeting *m, int r, int system)
+{
+    if (system == ETIMEDOUT)
+        learn(m, r, RR_FATE_SILENT);
+    redial(m, r);
+}
+
+/* Nothing is ever said to me on what I dialled: something to read there is its end. */
+static void look_for_end(struct rr_meeting *m, int r)
+{
+    int fd = m->mate[r].out.fd, system = 0;
+    socklen_t n = sizeof system;
+
+    if (fd < 0)
+        return;
+    (void)getsockopt(fd, SOL_SOCKET, SO_ERROR, &system, &n);
+    if (system || rr_fd_has_ended(fd))
+        break_line(m, r, system);
+}
+
 /* What I hear from it has come to an end: if it has not said goodbye, it may be dead, or dial again. Each end looks
  * after what it has dialled itself: if a loss here ended the other direction, too, the two could do so for ever. */
 static void lose(struct mate *p)
@@ -321,8 +348,8 @@ static void admit(void *meeting, int fd, int rank, int stream, const struct rr_s
 /* On a new line: what was said last on the one before may not have arrived. */
 static void begin_to_speak(struct mate *p)
 {
-    if (!p->due)
-        p->due = p->repeat ? p->repeat : RR_NOTE_VIEW;
+    p->met = p->view = true;
+    p->due = p->due ? p->due : p->repeat;
 }
 
 static void dialled(struct rr_meeting *m, int r)
@@ -369,9 +396,9 @@ static void write_view(const struct rr_meeting *m, unsigned char *to)
 
 static void say(struct rr_meeting *m, struct mate *p)
 {
-    enum rr_note_kind kind = p->due;
+    enum rr_note_kind kind = p->view ? RR_NOTE_VIEW : p->due;
     size_t bytes = (size_t)m->u->size;
-    uint32_t round = kind == RR_NOTE_BACK ? m->joined : kind == RR_NOTE_GO ? m->mine : m->round;
+    uint32_t round = kind == RR_NOTE_BACK ? m->failed : kind == RR_NOTE_GO ? m->mine : m->round;
 
     if (kind == RR_NOTE_VIEW || kind == RR_NOTE_BACK) {
         write_view(m, p->said);
@@ -388,20 +415,25 @@ static void say(struct rr_meeting *m, struct mate *p)
         bytes = 0;
     }
     rr_line_send(&p->out, kind, round, p->said, bytes);
-    p->due = 0;
-    p->repeat = kind == RR_NOTE_VIEW ? p->repeat : kind;
+    if (p->view) {
+        p->view = false;
+    } else {
+        p->repeat = kind;
+        p->due = 0;
+    }
 }
 
 static void speak(struct rr_meeting *m, int r)
 {
     struct mate *p = &m->mate[r];
 
-    while (p->out.fd >= 0 && (p->out.sending || p->due)) {
+    while (p->out.fd >= 0 && (p->out.sending || p->view || p->due)) {
         if (!p->out.sending)
             say(m, p);
+        errno = 0;
         int rc = rr_line_write(&p->out);
         if (rc < 0)
-            redial(m, r);
+            break_line(m, r, errno);
         if (rc)
             return;
     }
@@ -426,10 +458,23 @@ static bool is_sound(const struct rr_meeting *m, const struct rr_note *note)
     }
 }
 
+/* The rendezvous that was named is not to be used. */
+static void drop_named(struct rr_meeting *m)
+{
+    ringred_unique_id id;
+
+    memcpy(&id, m->go + m->u->size, sizeof id);
+    rr_unique_id_drop(&id);
+    sodium_memzero(&id, sizeof id);
+    m->named = false;
+}
+
 static void hear_go(struct rr_meeting *m, struct mate *p)
 {
     if (p->in.in.step <= m->mine || !p->heard[m->u->rank])
         return; /* an earlier one, or not for me */
+    if (m->named)
+        drop_named(m); /* by me, before I heard of this one */
     m->mine = p->in.in.step;
     memcpy(m->go, p->heard, go_bytes(m->u));
     m->named = true;
@@ -552,8 +597,8 @@ static void turn(struct rr_meeting *m, int64_t until)
                 learn(m, r, RR_FATE_SILENT);
         }
         listen_to(m, r);
-        if (rr_polls_ready(&m->polls, p->out.at) && p->out.fd >= 0 && rr_fd_has_ended(p->out.fd)) /* nothing is said to me there */
-            redial(m, r);
+        if (rr_polls_ready(&m->polls, p->out.at))
+            look_for_end(m, r);
         speak(m, r);
     }
 }
@@ -600,6 +645,9 @@ static int check_doubts(struct rr_meeting *m)
 {
     const struct rr_reunion *u = m->u;
 
+    if (u->forgot)
+        return rr_fail(&m->failure, RINGRED_EPARTITION, -1, 0,
+                       "rank %d cannot know in which communicators the others may have gone on", u->rank);
     for (int k = 0; k < u->doubts; k++) {
         const struct doubt *d = &u->doubt[k];
         int here = 0, known = 0, lowest = -1;
@@ -676,6 +724,15 @@ static int write_launch(struct rr_meeting *m, struct rr_agreed *a, ringred_error
     return 0;
 }
 
+/* Does a mate wait for what it has not heard, since it has to be dialled again? Others ask again, or do without. */
+static bool is_awaited(const struct mate *p)
+{
+    enum rr_note_kind kind = p->due ? p->due : p->repeat;
+
+    return p->out.fd < 0 && p->met && !p->fate && !p->quit && !p->left &&
+           (kind == RR_NOTE_GO || kind == RR_NOTE_LEFT || kind == RR_NOTE_FAIL);
+}
+
 /* What was due is said first: peers may wait for it. */
 static void say_all(struct rr_meeting *m, int64_t until)
 {
@@ -684,28 +741,35 @@ static void say_all(struct rr_meeting *m, int64_t until)
         for (int r = 0; r < m->u->size; r++) {
             const struct mate *p = &m->mate[r];
             speak(m, r);
-            due = due || (p->out.fd >= 0 && (p->out.sending || p->due));
-            due = due || (p->out.fd < 0 && p->repeat && !p->fate && !p->quit && !p->left); /* it is dialled again */
+            due = due || is_awaited(p) || (p->out.fd >= 0 && (p->out.sending || p->view || p->due));
         }
         if (due)
             turn(m, until);
     }
 }
 
+/* Has everybody who was in the round that came to nothing for me said what it came to for him? */
+static bool is_clear(const struct rr_meeting *m)
+{
+    for (int r = 0; r < m->u->size; r++) {
+        const struct mate *p = &m->mate[r];
+        if (m->go[r] && r != m->u->rank && p->back < m->failed && !p->quit && !p->left && !p->fate)
+            return false;
+    }
+    return true;
+}
+
 int rr_reunion_agree(struct rr_meeting *m, bool doubt, struct rr_agreed *a, ringred_error *why)
 {
     const struct rr_reunion_call *call = m->call;
-    ringred_unique_id id;
     int64_t with_grace = call->deadline_ns < INT64_MAX - GRACE_NS ? call->deadline_ns + GRACE_NS : INT64_MAX;
 
-    for (int r = 0; r < m->u->size; r++) {
-        m->mate[r].due = m->joined ? RR_NOTE_BACK : RR_NOTE_VIEW; /* who still waits for me in that round need not */
-        m->mate[r].since_ns = rr_now_ns();
-    }
+    m->failed = m->joined;
+    say_to_all(m, m->failed ? RR_NOTE_BACK : RR_NOTE_VIEW); /* who still waits for me in that round need not */
     while (!m->named && !m->failure.code && !(m->was_left && doubt)) {
         int64_t now = rr_now_ns();
         bool mine = lowest_here(m) == m->u->rank;
-        if (mine && (is_complete(m) || now >= call->patience_ns))
+        if (mine && ((is_complete(m) && (!doubt || is_clear(m))) || now >= call->patience_ns))
             (void)decide(m); /* what it came to is in m */
         else if (now >= with_grace)
             (void)late(m);
@@ -719,15 +783,14 @@ int rr_reunion_agree(struct rr_meeting *m, bool doubt, struct rr_agreed *a, ring
         }
     }
     say_all(m, rr_now_ns() + PART_NS);
-    if (m->was_left && doubt)
-        return RR_AGREED_BEFORE;
-    if (!m->failure.code)
+    bool before = m->was_left && doubt;
+    if (!before && !m->failure.code)
         (void)check_doubts(m); /* what it came to is in m */
+    if ((before || m->failure.code) && m->named)
+        drop_named(m);
+    if (before)
+        return RR_AGREED_BEFORE;
     if (m->failure.code) {
-        if (m->named) {
-            memcpy(&id, m->go + m->u->size, sizeof id);
-            rr_unique_id_drop(&id);
-        }
         *why = m->failure;
         return why->code;
     }

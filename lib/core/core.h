@@ -109,6 +109,7 @@ struct rr_family {
     ringred_comm *first;        /* of all ranks; it frees itself with the family */
     struct rr_reunion *reunion; /* where those that are left of it meet; of one rank: what its ancestors' ranks dial, or NULL */
     _Atomic uint32_t shrinking; /* somebody is inside rr_comm_shrink */
+    int doubtful;               /* of one rank: it may have become a communicator of so many; 0: not so */
     int handles;                /* communicators that have not been destroyed; guarded by pool */
 
     /* progress: one thread owns it, the others sleep on changed */

@@ -159,6 +159,9 @@ int rr_comm_shrink(ringred_comm *c, int64_t timeout_ns, ringred_comm **smaller, 
     int rc = member ? 0 : rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory to look for %d ranks", f->ranks);
     ringred_comm *made = NULL;
 
+    if (rc == 0 && f->doubtful)
+        rc = rr_fail(why, RINGRED_EPARTITION, -1, 0, "this rank cannot know whether a communicator of %d ranks was made: the "
+                     "others may have gone on in it", f->doubtful);
     if (rc == 0) {
         give_up_old(f);
         rc = f->ranks > 1 ? shrink(f, timeout_ns, &made, member, why) : alone(f, &made, why);
@@ -192,15 +195,40 @@ static int check_sizes(const ringred_comm *c, const struct larger *all, ringred_
     return 0;
 }
 
+/* It failed in the last step. Others may have gone on in it, so c's ranks go on only if they agree once more. */
+static void doubt_larger(struct rr_family *f, ringred_comm **made, int size)
+{
+    ringred_error why;
+
+    if (f->ranks > 1) {
+        (void)rr_reunion_doubt(f->reunion, NULL, size, &why); /* where it cannot be kept, that is */
+        drop_half_made(f->reunion, made, true);
+    } else { /* it has nobody to agree with, and may have no listeners to add these to */
+        f->doubtful = size;
+        struct rr_reunion *before = f->reunion;
+        f->reunion = (*made)->family->reunion;
+        (*made)->family->reunion = before;
+        drop_half_made(NULL, made, false);
+    }
+    rr_fail(&why, RINGRED_EABORTED, f->rank, 0, "rank %d cannot know whether a communicator of %d ranks was made: those "
+            "that are left must agree (ringred_comm_shrink)", f->rank, size);
+    (void)rr_family_abort(f, &why);
+}
+
 int rr_comm_grow(ringred_comm *c, const ringred_unique_id *id, int size, int64_t timeout_ns, ringred_comm **larger,
                  ringred_error *why)
 {
     struct larger mine = { .size = size }, *all = rr_alloc((size_t)c->ranks, sizeof *all);
     struct rr_reunion *reunion = c->family->reunion; /* NULL: one rank, and nobody to tell */
-    struct rr_launch launch;
+    struct rr_launch launch = { .rank = 0 };
     bool last = false;
     ringred_comm *made = NULL;
 
+    if (c != c->family->first) {
+        rr_free(all);
+        return rr_fail(why, RINGRED_EINVAL, -1, 0, "a communicator that was split from another cannot grow: grow the one of "
+                       "all ranks, and split that again");
+    }
     if (c->rank == 0) {
         mine.id = *id;
         mine.status = rr_launch_by_id(id, 0, size, &launch, why);
@@ -218,16 +246,14 @@ int rr_comm_grow(ringred_comm *c, const ringred_unique_id *id, int size, int64_t
         sodium_memzero(&all[0].id, sizeof all[0].id);
     }
     rr_free(all);
-    if (rc < 0)
-        return rc;
-    launch.interrupt = c->family->interrupt;
-    rc = rr_comm_open_like(c->family, &launch, rr_deadline(timeout_ns), &made, &last, why);
-    sodium_memzero(launch.key, sizeof launch.key);
-    if (rc < 0 && last && reunion)
-        (void)rr_reunion_doubt(reunion, NULL, size, why); /* then that is why */
-    if (rc < 0)
-        drop_half_made(reunion, &made, last && reunion);
+    if (rc == 0) {
+        launch.interrupt = c->family->interrupt;
+        rc = rr_comm_open_like(c->family, &launch, rr_deadline(timeout_ns), &made, &last, why);
+    }
+    sodium_memzero(&launch, sizeof launch); /* it has the key */
     if (rc == 0)
         *larger = made;
-    return rc < 0 ? why->code : 0;
+    else if (last)
+        doubt_larger(c->family, &made, size);
+    return rc;
 }

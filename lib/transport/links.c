@@ -121,12 +121,13 @@ static void keep_rest(struct rr_link *l)
     l->rest_bytes = RR_FRAME_BYTES - skip + s->out_bytes - at;
 }
 
+/* But where a message is under way: what is said goes behind it. */
 static bool flush_all(struct rr_links *t)
 {
     bool all = true;
 
     for (int peer = 0; peer < t->ranks; peer++)
-        if (t->link[peer].state == LINK_UP)
+        if (t->link[peer].state == LINK_UP && !t->link[peer].sending)
             all = rr_link_flush_tail(&t->link[peer]) != RINGRED_PENDING && all;
     return all;
 }

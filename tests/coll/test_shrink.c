@@ -424,6 +424,7 @@ static void refuse_to_grow(struct rank *me)
     rank_check(larger == NULL);
     rank_check_int(ringred_comm_split(comm, 0, 0, &part), 0);
     rank_check_int(ringred_comm_shrink(part, 0, &larger, NULL, &why), RINGRED_EINVAL);
+    rank_check_int(ringred_comm_grow(part, &id, me->size + 1, 0, &larger, &why), RINGRED_EINVAL);
     rank_check_int(ringred_comm_shrink(comm, -7, &larger, NULL, &why), RINGRED_EINVAL);
     rank_check_int(ringred_comm_shrink(comm, 0, NULL, NULL, &why), RINGRED_EINVAL);
     rank_check_int(bits_of(part, me->rank), (1 << me->size) - 1);

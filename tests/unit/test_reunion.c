@@ -93,7 +93,10 @@ static void test_doubts_have_a_bound(void **state)
     (void)state;
     for (int i = 0; i < DOUBTS_MOST; i++)
         assert_int_equal(rr_reunion_doubt(m->u, member, 2, &why), 0);
+    m->go[0] = m->go[1] = 1;
+    assert_int_equal(check_doubts(m), 0);
     assert_int_equal(rr_reunion_doubt(m->u, member, 2, &why), RINGRED_EPARTITION);
+    assert_int_equal(check_doubts(m), RINGRED_EPARTITION); /* from now on it never knows */
     forget_doubts();
 }
 
@@ -161,6 +164,22 @@ static void test_only_who_decides_ends_it_for_all(void **state)
     assert_int_equal(m->failure.code, RINGRED_EPARTITION);
 }
 
+static void test_who_is_in_doubt_asks_all_who_were_in_it(void **state)
+{
+    struct rr_meeting *m = prepare(0, 5);
+
+    (void)state;
+    m->failed = 3;
+    memset(m->go, 1, 4); /* the last was not in it */
+    m->mate[1].back = 3;
+    m->mate[2].left = true;
+    assert_false(is_clear(m));
+    m->mate[3].back = 2;
+    assert_false(is_clear(m));
+    m->mate[3].fate = RR_FATE_DEAD;
+    assert_true(is_clear(m));
+}
+
 static void test_what_matters_is_said_again_on_a_new_line(void **state)
 {
     struct rr_meeting *m = prepare(0, 2);
@@ -176,16 +195,18 @@ static void test_what_matters_is_said_again_on_a_new_line(void **state)
     m->round = 9; /* somebody speaks of a later one */
     p->due = RR_NOTE_GO;
     speak(m, 1);
-    p->due = RR_NOTE_VIEW;
+    p->view = true;
     speak(m, 1);
     rr_line_close(&p->out);
     assert_int_equal(rr_line_open(&p->out, other[0], 1, &(struct rr_seal){ 0 }), 0);
     begin_to_speak(p);
     speak(m, 1);
-    ssize_t n = recv(other[1], text, sizeof text, 0);
-    assert_int_equal(n, 16 + (ssize_t)go_bytes(m->u));
+    ssize_t n = recv(other[1], text, sizeof text, 0), view = 16 + m->u->size;
+    assert_int_equal(n, view + 16 + (ssize_t)go_bytes(m->u));
     uint32_t head[2];
     memcpy(head, text, sizeof head);
+    assert_int_equal(head[0], RR_NOTE_VIEW); /* what it knows of the others comes first: the rest may depend on it */
+    memcpy(head, text + view, sizeof head);
     assert_int_equal(head[0], RR_NOTE_GO);
     assert_int_equal(head[1], 7);
     rr_line_close(&p->out);
@@ -218,6 +239,7 @@ int main(void)
         cmocka_unit_test(test_doubts_have_a_bound),
         cmocka_unit_test(test_the_newest_generations_are_kept),
         cmocka_unit_test(test_only_who_decides_ends_it_for_all),
+        cmocka_unit_test(test_who_is_in_doubt_asks_all_who_were_in_it),
         cmocka_unit_test(test_what_matters_is_said_again_on_a_new_line),
         cmocka_unit_test(test_an_id_is_hidden_by_the_key_of_those_who_have_it),
     };
