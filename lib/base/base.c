@@ -214,6 +214,13 @@ static size_t character(const unsigned char *c)
     return is_long || is_beyond ? 0 : n;
 }
 
+void rr_text_tame(char *text)
+{
+    for (; *text; text++)
+        if ((unsigned char)*text < ' ' || *text == 0x7f)
+            *text = '?';
+}
+
 void rr_text_add_json(struct rr_text *t, const char *string)
 {
     rr_text_add(t, "\"");

@@ -111,6 +111,7 @@ struct rr_text {
     size_t room, used;                                    /* used may exceed room: what it would need */
 };
 void rr_text_add(struct rr_text *t, const char *format, ...) RR_PRINTF(2, 3);
+void rr_text_tame(char *text); /* another process's, which may end up on a terminal: control bytes become '?' */
 void rr_text_add_json(struct rr_text *t, const char *string); /* quoted and escaped; what is not UTF-8 is replaced */
 
 /* How many letters to change, add or drop to make one word of the other, whose letters are small. */

@@ -199,9 +199,7 @@ static void read_text(struct rr_reader *r, char *to, size_t bytes)
 {
     rr_read_bytes(r, to, bytes);
     to[bytes - 1] = 0;
-    for (char *c = to; *c; c++)
-        if ((unsigned char)*c < ' ')
-            *c = '?'; /* it may end up on a terminal */
+    rr_text_tame(to);
 }
 
 void rr_fail_write(const ringred_error *why, unsigned char to[RR_FAIL_BYTES])
@@ -225,9 +223,7 @@ int rr_fail_read(const unsigned char *from, size_t bytes, ringred_error *why)
     (void)rr_read_u32(&r); /* zero */
     rr_read_bytes(&r, why->text, sizeof why->text);
     why->text[sizeof why->text - 1] = 0;
-    for (char *c = why->text; *c; c++)
-        if ((unsigned char)*c < ' ')
-            *c = '?'; /* it may end up on a terminal */
+    rr_text_tame(why->text);
     if (why->rank < -1 || why->rank >= RR_RANKS_MOST)
         why->rank = -1;
     if (r.bad || why->code >= 0 || why->code < -999 || !why->text[0])

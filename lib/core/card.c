@@ -45,7 +45,7 @@ void rr_card_write(const ringred_comm *c, struct rr_card *card)
             card->cpus[cpu / 64] |= 1ull << cpu % 64;
 }
 
-/* The value of one of them, as another rank wrote it; it may end up on a terminal. */
+/* The value of one of them, as another rank wrote it. */
 static void read_agreed(const struct rr_card *card, size_t which, char *value, size_t room)
 {
     const char *at = card->agreed, *end = at + sizeof card->agreed;
@@ -56,8 +56,9 @@ static void read_agreed(const struct rr_card *card, size_t which, char *value, s
         at = line ? line + 1 : end;
     }
     for (; at + n < end && at[n] && at[n] != '\n' && n < room - 1; n++)
-        value[n] = (unsigned char)at[n] < ' ' ? '?' : at[n];
+        value[n] = at[n];
     value[n] = 0;
+    rr_text_tame(value);
 }
 
 const char *rr_who(const struct rr_boot *boot, int rank, char *text, size_t room)

@@ -78,6 +78,17 @@ static int first_failed(const ringred_comm *c, const struct rr_card *card)
     return follower;
 }
 
+/* What another rank says of itself. */
+static int shared_failed(struct rr_card *card, int rank, ringred_error *why)
+{
+    bool known = card->shared_failed < 0 && card->shared_failed > -1000;
+
+    card->shared_why[sizeof card->shared_why - 1] = 0;
+    rr_text_tame(card->shared_why);
+    return rr_fail(why, known ? card->shared_failed : RINGRED_EWIRE, rank, 0, "rank %d could not share memory: %s", rank,
+                   card->shared_why);
+}
+
 /* Everybody shares memory with its mates, or nobody does. */
 static int share(ringred_comm *c, struct rr_boot *boot, int64_t deadline, struct rr_card *card,
                  ringred_error *why)
@@ -112,11 +123,7 @@ static int share(ringred_comm *c, struct rr_boot *boot, int64_t deadline, struct
     rr_shared_close(c->engine.shared, 0);
     c->engine.shared = c->family->shared = NULL;
     if (must)
-        return failed == c->rank ? (*why = own, own.code)
-                                 : rr_fail(why, card[failed].shared_failed, failed, 0,
-                                           "rank %d could not share memory: %.*s", failed,
-                                           (int)strnlen(card[failed].shared_why, sizeof card->shared_why),
-                                           card[failed].shared_why);
+        return failed == c->rank ? (*why = own, own.code) : shared_failed(&card[failed], failed, why);
     if (mine.shared_failed)
         rr_log(&c->family->log, RINGRED_LOG_WARN, "no shared memory, links instead: %s", own.text);
     rr_free(c->host);

@@ -4,6 +4,7 @@
  * training to a third), and a share near
  * its due where ranks outnumber CPUs (PR-48, open-mpi/ompi#10426: ranks that spin while they wait). */
 #include "coll.h"
+#include "self.h"
 
 #include <dirent.h>
 #include <sched.h>
@@ -16,18 +17,6 @@
 #include <cmocka.h>
 
 #define ROUNDS 1000
-
-static int threads(void)
-{
-    DIR *d = opendir("/proc/self/task");
-    int n = 0;
-
-    for (struct dirent *e; d && (e = readdir(d)) != NULL;)
-        n += e->d_name[0] != '.';
-    if (d)
-        closedir(d);
-    return n;
-}
 
 /* Timers of this process, and descriptors of timers. */
 static int timers(void)
@@ -55,14 +44,14 @@ static void idle(struct rank *me)
     const struct coll_setup *setup = me->argument;
     float x[64] = { 0 };
     cpu_set_t before, after;
-    int alone = threads();
+    int alone = self_look().threads;
 
     rank_check(sched_getaffinity(0, sizeof before, &before) == 0);
     ringred_comm *comm = coll_open(me, setup);
     coll_must(comm, ringred_allreduce(comm, x, x, 64, RINGRED_FLOAT32, RINGRED_SUM), "allreduce");
     rank_check(sched_getaffinity(0, sizeof after, &after) == 0);
     rank_check_msg(CPU_EQUAL(&before, &after), "the affinity mask has changed");
-    rank_check_int(threads(), alone);
+    rank_check_int(self_look().threads, alone);
     rank_check_int(timers(), 0);
     coll_close(comm);
 }

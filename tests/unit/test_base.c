@@ -250,6 +250,15 @@ static void test_json_texts_are_escaped(void **state)
     check_json("\xf4\x90\x80\x80x", "\"\\ufffd\\ufffd\\ufffd\\ufffdx\"");
 }
 
+static void test_texts_of_others_are_tame(void **state)
+{
+    char text[] = "a\x1b[2Jb\n\x7f\xc3\xa4 c"; /* a terminal would clear its screen */
+
+    (void)state;
+    rr_text_tame(text);
+    assert_string_equal(text, "a?[2Jb??\xc3\xa4 c");
+}
+
 static void test_texts_say_what_they_would_need(void **state)
 {
     char room[8] = "";
@@ -393,6 +402,7 @@ int main(void)
         cmocka_unit_test(test_the_key_is_shown_nowhere),
         cmocka_unit_test(test_failures_have_their_numbers_and_one_sentence),
         cmocka_unit_test(test_json_texts_are_escaped),
+        cmocka_unit_test(test_texts_of_others_are_tame),
         cmocka_unit_test(test_texts_say_what_they_would_need),
         cmocka_unit_test(test_log_lines_are_whole_and_only_those_asked_for),
         cmocka_unit_test(test_readers_stop_at_the_end),
