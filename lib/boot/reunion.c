@@ -12,10 +12,10 @@
  * goes (left), and whoever has come so far that others may have succeeded asks here before it gives up: if one of them
  * has, it has, too. */
 #include "boot/inside.h"
+#include "boot/keep.h"
 #include "boot/launch.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,28 +25,6 @@
 #define LOOK_NS ((int64_t)50000000)      /* between two looks at what the kernel says of the others */
 #define PART_NS ((int64_t)1000000000)    /* most that saying goodbye may take */
 #define GRACE_NS ((int64_t)2000000000)   /* for the word of whoever decides, after the time is over */
-#define KEPT_MOST 8                      /* reunions of earlier communicators whose listeners are kept */
-#define DOUBTS_MOST 16                   /* communicators made of one that this rank is not sure of */
-
-/* A communicator that may have been made, for others and not for this rank: they may have gone on in it. */
-struct doubt {
-    int size;                   /* of it */
-    uint8_t *in;                /* [size of the reunion] which of those are in it; the rest of it are new */
-};
-
-struct rr_reunion {
-    int holders;                /* communicators that came from here; guarded by holding */
-    struct rr_reunion *before;  /* of the communicator that this one was made from; NULL: none. Guarded by holding */
-    struct doubt doubt[DOUBTS_MOST];
-    int doubts;
-    bool forgot;                /* there were more of them than could be kept */
-    struct rr_reunion *half;    /* of communicators in doubt, linked by `before`: who is in them finds me alive */
-    int rank, size;
-    bool has_key;
-    unsigned char key[RR_KEY_BYTES], job[RR_JOB_BYTES];
-    struct rr_entry *entry;     /* [size] */
-    int listener[RR_ADDRESSES], listeners;
-};
 
 /* One of the others, in a meeting. */
 struct mate {
@@ -83,137 +61,6 @@ struct rr_meeting {
     bool was_left;              /* others have succeeded in that */
     ringred_error failure;      /* code 0: none */
 };
-
-/* ---- keeping ---- */
-
-/* Communicators may be made and destroyed by several threads. */
-static pthread_mutex_t holding = PTHREAD_MUTEX_INITIALIZER;
-
-void rr_reunion_hold(struct rr_reunion *u)
-{
-    pthread_mutex_lock(&holding);
-    if (u)
-        u->holders++;
-    pthread_mutex_unlock(&holding);
-}
-
-static bool let_go(struct rr_reunion *u)
-{
-    pthread_mutex_lock(&holding);
-    bool last = --u->holders == 0;
-    pthread_mutex_unlock(&holding);
-    return last;
-}
-
-void rr_reunion_drop(struct rr_reunion *u)
-{
-    while (u && let_go(u)) {
-        struct rr_reunion *before = u->before;
-        rr_reunion_drop(u->half); /* these have none */
-        for (int i = 0; i < u->doubts; i++)
-            rr_free(u->doubt[i].in);
-        for (int i = 0; i < u->listeners; i++)
-            rr_fd_close(u->listener[i]);
-        sodium_memzero(u->key, sizeof u->key);
-        rr_free(u->entry);
-        rr_free(u);
-        u = before;
-    }
-}
-
-/* The address by which a rank was reached is the one that answers for it. */
-static void keep_known(struct rr_entry *e)
-{
-    char text[RR_ADDRESS_TEXT];
-
-    for (int i = 0; i < e->addresses; i++)
-        if (strcmp(rr_address_text(&e->address[i], text), e->member.address) == 0) {
-            e->address[0] = e->address[i];
-            e->addresses = 1;
-            return;
-        }
-}
-
-/* Those that are too old to be kept. */
-static struct rr_reunion *cut_off(struct rr_reunion *u)
-{
-    struct rr_reunion *rest = NULL;
-
-    pthread_mutex_lock(&holding);
-    for (int i = 0; u && i < KEPT_MOST; i++)
-        u = u->before;
-    if (u) {
-        rest = u->before;
-        u->before = NULL;
-    }
-    pthread_mutex_unlock(&holding);
-    return rest;
-}
-
-int rr_boot_keep(struct rr_boot *b, struct rr_reunion *before, struct rr_reunion **reunion, ringred_error *why)
-{
-    struct rr_reunion *u = rr_alloc(1, sizeof *u);
-
-    if (!u)
-        return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory to make a communicator of %d ranks", b->size);
-    *u = (struct rr_reunion){ .holders = 1, .rank = b->rank, .size = b->size, .has_key = b->launch.has_key };
-    memcpy(u->key, b->launch.key, sizeof u->key);
-    memcpy(u->job, b->session, sizeof u->job);
-    u->entry = rr_alloc((size_t)b->size, sizeof *u->entry);
-    if (!u->entry) {
-        rr_reunion_drop(u);
-        return rr_fail(why, RINGRED_ENOMEM, -1, 0, "no memory to make a communicator of %d ranks", b->size);
-    }
-    memcpy(u->entry, b->entry, (size_t)b->size * sizeof *u->entry);
-    for (int r = 0; r < b->size; r++)
-        keep_known(&u->entry[r]);
-    for (int i = 0; b->data && i < b->data->listeners; i++)
-        u->listener[u->listeners++] = rr_fd_own(b->data->listener[i]);
-    if (b->data)
-        b->data->listeners = 0;
-    u->before = before;
-    rr_reunion_drop(cut_off(u));
-    *reunion = u;
-    return 0;
-}
-
-void rr_reunion_mask(const struct rr_reunion *u, ringred_unique_id *id)
-{
-    unsigned char mask[RR_KEY_BYTES], *key = id->bytes + RR_ID_KEY;
-
-    crypto_generichash(mask, sizeof mask, id->bytes + RR_ID_JOB, RR_JOB_BYTES, u->key, sizeof u->key);
-    for (size_t i = 0; i < sizeof mask; i++)
-        key[i] ^= mask[i];
-    sodium_memzero(mask, sizeof mask);
-}
-
-/* ---- doubt ---- */
-
-int rr_reunion_doubt(struct rr_reunion *u, const int *member, int size, ringred_error *why)
-{
-    struct doubt d = { size, NULL };
-
-    if (u->doubts < DOUBTS_MOST)
-        d.in = rr_alloc((size_t)u->size, 1);
-    u->forgot = u->forgot || !d.in;
-    if (!d.in)
-        return rr_fail(why, u->doubts < DOUBTS_MOST ? RINGRED_ENOMEM : RINGRED_EPARTITION, -1, 0,
-                       "rank %d cannot remember one more communicator that others may have gone on in", u->rank);
-    for (int i = 0; i < (member ? size : u->size); i++)
-        d.in[member ? member[i] : i] = 1;
-    u->doubt[u->doubts++] = d;
-    return 0;
-}
-
-void rr_reunion_adopt(struct rr_reunion *u, struct rr_reunion *half)
-{
-    pthread_mutex_lock(&holding);
-    struct rr_reunion *before = half->before;
-    half->before = u->half;
-    u->half = half;
-    pthread_mutex_unlock(&holding);
-    rr_reunion_drop(before);
-}
 
 /* ---- who is there ---- */
 
@@ -649,7 +496,7 @@ static int check_doubts(struct rr_meeting *m)
         return rr_fail(&m->failure, RINGRED_EPARTITION, -1, 0,
                        "rank %d cannot know in which communicators the others may have gone on", u->rank);
     for (int k = 0; k < u->doubts; k++) {
-        const struct doubt *d = &u->doubt[k];
+        const struct rr_doubt *d = &u->doubt[k];
         int here = 0, known = 0, lowest = -1;
         for (int r = 0; r < u->size; r++) {
             if (!d->in[r])

@@ -91,56 +91,13 @@ static void test_doubts_have_a_bound(void **state)
     ringred_error why;
 
     (void)state;
-    for (int i = 0; i < DOUBTS_MOST; i++)
+    for (int i = 0; i < RR_DOUBTS; i++)
         assert_int_equal(rr_reunion_doubt(m->u, member, 2, &why), 0);
     m->go[0] = m->go[1] = 1;
     assert_int_equal(check_doubts(m), 0);
     assert_int_equal(rr_reunion_doubt(m->u, member, 2, &why), RINGRED_EPARTITION);
     assert_int_equal(check_doubts(m), RINGRED_EPARTITION); /* from now on it never knows */
     forget_doubts();
-}
-
-/* ---- generations ---- */
-
-static struct rr_reunion *one_more(struct rr_reunion *before)
-{
-    struct rr_reunion *u = rr_alloc(1, sizeof *u);
-
-    assert_non_null(u);
-    *u = (struct rr_reunion){ .holders = 1, .before = before };
-    return u;
-}
-
-static int length(const struct rr_reunion *u)
-{
-    int n = 0;
-
-    for (; u; u = u->before)
-        n++;
-    return n;
-}
-
-static void test_the_newest_generations_are_kept(void **state)
-{
-    struct rr_reunion *u = NULL;
-
-    (void)state;
-    for (int i = 1; i < 3 * KEPT_MOST; i++) {
-        u = one_more(u);
-        rr_reunion_drop(cut_off(u));
-        assert_int_equal(length(u), i < KEPT_MOST + 1 ? i : KEPT_MOST + 1);
-    }
-    struct rr_reunion *half = one_more(u), *other;
-    rr_reunion_hold(u); /* half's, beside mine */
-    rr_reunion_adopt(u, half);
-    other = one_more(u);
-    rr_reunion_hold(u);
-    rr_reunion_adopt(u, other);
-    assert_ptr_equal(u->half, other);
-    assert_ptr_equal(other->before, half);
-    assert_null(half->before);
-    assert_int_equal(u->holders, 1);
-    rr_reunion_drop(u); /* with all: the leak checker looks */
 }
 
 /* ---- what is said ---- */
@@ -237,7 +194,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_who_is_in_doubt_goes_on_with_a_majority_of_it_only),
         cmocka_unit_test(test_doubts_have_a_bound),
-        cmocka_unit_test(test_the_newest_generations_are_kept),
         cmocka_unit_test(test_only_who_decides_ends_it_for_all),
         cmocka_unit_test(test_who_is_in_doubt_asks_all_who_were_in_it),
         cmocka_unit_test(test_what_matters_is_said_again_on_a_new_line),
