@@ -26,7 +26,7 @@ PARSERS = {
              ("encrypted lanes", "lib/transport/sealed.c", "hand_out open_record read_ahead sealed_recv", {}),
              ("records", "lib/boot/seal.c", "next_nonce rr_record_length rr_unseal_record", {})],
     "reunion": [("notes of a reunion", "lib/boot/reunion.c", "is_here learn lose admit is_sound hear_go hear_left hear listen_to "
-                 "has_hung_up write_launch rr_launch_by_id rr_reunion_lost", {})],
+                 "write_launch rr_launch_by_id rr_reunion_lost", {})],
     "id": [("unique ids", "lib/boot/id.c", "write_roots rr_unique_id_read", {}),
            ("root lists", "lib/boot/addr.c", "rr_address_read rr_address_text rr_root_port parse_decimal parse_root "
             "rr_host_is_numeric rr_roots_parse", {})],
