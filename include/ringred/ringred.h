@@ -373,8 +373,8 @@ RINGRED_API int32_t ringred_alltoallv_start(ringred_comm *comm, const void *send
 
 /* Many vectors in one request: vector i is send[i], recv[i], counts[i] elements of types[i], and becomes what a call of
  * its own would make of it, to the bit (numerics=fast aside). Vectors may be of mixed types, empty, in place
- * (send[i] == recv[i]); no two may overlap. Up to 1,048,576; those of up to 64 KiB travel together, through 1 MiB of
- * memory that the library keeps, the others where they lie. The arrays are the caller's again when the call returns,
+ * (send[i] == recv[i]); no two may overlap. Up to 1,048,576. Those of a type travel together, read and written where they
+ * lie; those of up to 4 KiB go through 1 MiB of memory that the library keeps. The arrays are the caller's again when the call returns,
  * also of the _start forms; the vectors when the request has ended. All ranks give the same counts and types in the
  * same order; if they do not, it is EMISMATCH before anything is summed. send counts where there is something to read
  * (broadcast: on the root), recv where there is something to write (reduce: on the root); it may be NULL elsewhere, as

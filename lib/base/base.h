@@ -36,6 +36,34 @@ long rr_alloc_count(void); /* allocations so far in this process */
 void rr_struct_init(void *his, size_t size, const void *ours, size_t our_size);
 bool rr_struct_is_newer(const void *his, size_t his_size, size_t our_size); /* it says something that we do not know */
 
+/* ---- vectors that lie in many places (pieces.c) ---- */
+struct rr_piece {
+    char *at;
+    size_t end;                 /* bytes of the vector up to the end of this piece; more than before it */
+};
+struct rr_pieces {
+    const struct rr_piece *piece;
+    size_t n;
+};
+/* Somewhere in a vector: at an address, or `from` bytes behind the front of its pieces. */
+struct rr_spot {
+    char *at;
+    const struct rr_pieces *pieces; /* NULL: all that follows lies at `at` */
+    size_t from;
+};
+/* The address, and in *bytes no more than lies there in a row. */
+char *rr_spot_run(const struct rr_spot *spot, size_t *bytes);
+void rr_spot_put(struct rr_spot to, const void *from, size_t bytes);
+void rr_spot_get(struct rr_spot from, void *to, size_t bytes);
+static inline struct rr_spot rr_spot_behind(struct rr_spot w, size_t bytes)
+{
+    if (w.pieces)
+        w.from += bytes;
+    else
+        w.at += bytes;
+    return w;
+}
+
 /* ---- the caller's word that a set-up call shall end ---- */
 #define RR_INTERRUPT_NS 50000000 /* it is asked for at least this often */
 struct rr_interrupt {

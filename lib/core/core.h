@@ -246,6 +246,7 @@ struct rr_call {
     enum rr_collective what;
     const void *in;
     void *out;
+    const struct rr_pieces *in_pieces, *out_pieces; /* where these lie, if in many places; NULL: at in and out */
     size_t count;               /* elements of one part; ragged: of the longest that all ranks know of, or 0 */
     int type, op, root;
     const struct rr_ragged *ragged; /* NULL: all parts are alike. Displacements NULL: one behind the other */
@@ -298,6 +299,7 @@ struct rr_vectors {
 struct rr_list_run {
     int type;
     size_t first, members, count; /* of the list, in its order; elements of all together */
+    size_t packed;              /* the first so many of them go through the bucket */
     enum rr_lane lane;          /* what was chosen for it */
     int algo;
     struct rr_program *program;
@@ -308,6 +310,7 @@ int rr_list_take(struct ringred_request *request, const struct rr_call *call, co
                  size_t *runs);
 struct rr_list_run *rr_list_run(struct ringred_request *request, size_t i);
 uint64_t rr_list_signature(const struct rr_vectors *vectors); /* what must be alike on all ranks */
+int rr_list_pack(struct ringred_request *request, size_t i); /* all of run i, for a lane, into the bucket. ENOMEM */
 struct rr_call rr_list_call(const struct ringred_request *request, size_t i); /* that run i is */
 /* The run that is under way: fills its bucket; empties it and goes on to the next, false: that was the last. */
 void rr_list_begin(const struct ringred_request *request);

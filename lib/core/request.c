@@ -15,6 +15,8 @@ static void bind_buffers(ringred_comm *c, const struct rr_call *call, struct rr_
 
     r->in = call->in ? call->in : c->area->scratch; /* nothing to read or write: any place will do */
     r->out = call->out ? call->out : c->area->scratch;
+    r->in_pieces = call->in_pieces;
+    r->out_pieces = call->out_pieces;
     r->count = call->count;
     r->type = call->type;
     r->op = average ? RINGRED_SUM : call->op;
@@ -236,6 +238,8 @@ static int bind_list(ringred_comm *c, const struct rr_call *call, struct ringred
         int rc = rr_choose(c, &one, &x, &why);
         if (rc == 0)
             rc = take_plan(c, &one, &x, &q->run, &why);
+        if (rc == 0 && x.way.lane != RR_LANE_NONE && rr_list_pack(q, i) < 0)
+            rc = rr_fail(&why, RINGRED_ENOMEM, -1, 0, "no memory for a bucket");
         if (rc < 0)
             return rr_comm_refuse(c, rc, "%s", why.text);
         ways = ways * 31 + x.code;

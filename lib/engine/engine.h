@@ -61,6 +61,7 @@ struct rr_run {
     struct rr_ask ask;
     const char *in;
     char *out;
+    const struct rr_pieces *in_pieces, *out_pieces; /* where they lie, instead of in and out; NULL: there */
     size_t count, segments;                /* elements of the vector; at least one segment */
     size_t element_bytes;
     enum rr_lane {

@@ -54,8 +54,8 @@ void rr_run_bind(struct rr_engine *e, struct rr_run *r)
     e->shared->mate[e->rank].page->ask[r->turn] = r->ask;
     if (r->count && e->shared->windows && !r->ragged) {
         /* in place, an input with parts is overwritten while others may still want it: stage it */
-        r->in_window = is_window(e, r->in) && !(r->in_place && r->ask.collective == RR_ALLTOALL);
-        r->out_window = is_window(e, r->out);
+        r->in_window = !r->in_pieces && is_window(e, r->in) && !(r->in_place && r->ask.collective == RR_ALLTOALL);
+        r->out_window = !r->out_pieces && is_window(e, r->out);
     }
     r->all_out_windows = r->out_window;
     r->all_in_windows = r->in_window;

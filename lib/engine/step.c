@@ -21,36 +21,45 @@ static char *temp_slot(const struct rr_engine *e, const struct rr_program *p, co
     return e->scratch + p->temp_at[s->rank] + segment % p->slots * p->temp_bytes[s->rank];
 }
 
-static char *locate(const struct rr_engine *e, const struct rr_run *r, uint32_t span,
-                    size_t segment, const struct rr_extent *extent)
+/* My own vector, which may lie in many places. */
+static struct rr_spot in_mine(const struct rr_pieces *pieces, const char *at, size_t along)
+{
+    if (RR_UNLIKELY(pieces != NULL))
+        return (struct rr_spot){ .pieces = pieces, .from = along };
+    return (struct rr_spot){ .at = (char *)(uintptr_t)at + along };
+}
+
+static struct rr_spot locate(const struct rr_engine *e, const struct rr_run *r, uint32_t span,
+                              size_t segment, const struct rr_extent *extent)
 {
     const struct rr_span *s = &r->program->plan->span[span];
     const struct rr_program *p = r->program;
     size_t part = RR_UNLIKELY(r->ragged != NULL) ? rr_ragged_at(r, s) * r->element_bytes
                                                  : s->part * r->part_bytes;
-    size_t along = part + segment * r->segment_bytes;
+    size_t along = part + segment * r->segment_bytes + extent->at;
 
     switch (s->place) {
     case RR_IN:
         if (s->rank == e->rank)
-            return (char *)(uintptr_t)r->in + along + extent->at;
+            return in_mine(r->in_pieces, r->in, along);
         if (r->bases[s->rank].in_window)
-            return r->bases[s->rank].in + along + extent->at;
+            return (struct rr_spot){ .at = r->bases[s->rank].in + along };
         break;
     case RR_OUT:
         if (s->rank == e->rank)
-            return r->out + along + extent->at;
-        return r->bases[s->rank].out + along + extent->at;
+            return in_mine(r->out_pieces, r->out, along);
+        return (struct rr_spot){ .at = r->bases[s->rank].out + along };
     case RR_STAGE:
         break;
     case RR_KEPT:
         if (!r->in_place)
-            return (char *)(uintptr_t)r->in + along + extent->at;
-        return temp_slot(e, p, s, segment);
+            return in_mine(r->in_pieces, r->in, along);
+        return (struct rr_spot){ .at = temp_slot(e, p, s, segment) };
     default:
-        return temp_slot(e, p, s, segment) + extent->at;
+        return (struct rr_spot){ .at = temp_slot(e, p, s, segment) + extent->at };
     }
-    return e->shared->mate[s->rank].stage + piece_at(r, segment) + s->part * r->stage_part_bytes + extent->at;
+    return (struct rr_spot){ .at = e->shared->mate[s->rank].stage + piece_at(r, segment) +
+                                    s->part * r->stage_part_bytes + extent->at };
 }
 
 /* Parts of unequal length: their plans do not cut segments into blocks. */
@@ -90,6 +99,28 @@ static uint32_t divisor_of(const struct rr_run *r, const struct rr_step *step)
     return step->flags & RR_DIVIDE ? r->divisor : 1;
 }
 
+/* A sum of which one source or one destination, or both, lie in many places: as many sums as they have pieces
+ * there. Of the operands of a step, one of each at most is this rank's own. */
+static void reduce_pieces(const struct rr_run *r, struct rr_reduce *job, void **destination, const void **source,
+                          int from, struct rr_spot in, int to, struct rr_spot out)
+{
+    for (size_t left = job->count; left; left -= job->count) {
+        size_t bytes = left * r->element_bytes;
+        if (from >= 0)
+            source[from] = rr_spot_run(&in, &bytes);
+        if (to >= 0)
+            destination[to] = rr_spot_run(&out, &bytes);
+        job->count = bytes / r->element_bytes;
+        r->reduce(job, destination, source);
+        for (int i = 0; i < (int)job->sources; i++)
+            source[i] = (const char *)source[i] + bytes;
+        for (int i = 0; i < (int)job->destinations; i++)
+            destination[i] = (char *)destination[i] + bytes;
+        in.from += bytes;
+        out.from += bytes;
+    }
+}
+
 static void run_reduce(const struct rr_engine *e, const struct rr_run *r, const struct rr_step *step,
                        size_t segment)
 {
@@ -101,23 +132,52 @@ static void run_reduce(const struct rr_engine *e, const struct rr_run *r, const 
         .type = r->type, .op = r->op, .divisor = divisor_of(r, step),
         .scale = step->flags & RR_DIVIDE ? r->scale : 0, .user = r->user
     };
+    struct rr_spot in = { 0 }, out = { 0 }, w;
+    int from = -1, to = -1;
 
     job.count = extent.bytes / r->element_bytes;
     if (!job.count)
         return;
     for (uint32_t i = 0; i < step->sources; i++) {
         extent = extent_of(e, r, step->source + i, segment);
-        source[job.sources++] = locate(e, r, step->source + i, segment, &extent);
+        w = locate(e, r, step->source + i, segment, &extent);
+        if (RR_UNLIKELY(w.pieces != NULL)) {
+            in = w;
+            from = (int)i;
+        }
+        source[job.sources++] = w.at;
     }
     for (uint32_t i = 0; i < step->destinations; i++) {
         uint32_t span = step->destination + i;
         if (is_off(e, r, &plan->span[span], step->flags))
             continue;
         extent = extent_of(e, r, span, segment);
-        destination[job.destinations++] = locate(e, r, span, segment, &extent);
+        w = locate(e, r, span, segment, &extent);
+        if (RR_UNLIKELY(w.pieces != NULL)) {
+            out = w;
+            to = (int)job.destinations;
+        }
+        destination[job.destinations++] = w.at;
     }
-    if (job.destinations)
+    if (!job.destinations)
+        return;
+    if (RR_UNLIKELY(from >= 0 || to >= 0))
+        reduce_pieces(r, &job, destination, source, from, in, to, out);
+    else
         r->reduce(&job, destination, source);
+}
+
+static void copy_pieces(struct rr_spot to, struct rr_spot from, size_t bytes)
+{
+    for (size_t n = bytes; bytes; n = bytes) {
+        const char *source = rr_spot_run(&from, &n);
+        char *destination = rr_spot_run(&to, &n);
+        if (destination != source)
+            rr_copy(destination, source, n);
+        from = rr_spot_behind(from, n);
+        to = rr_spot_behind(to, n);
+        bytes -= n;
+    }
 }
 
 static void run_copy(const struct rr_engine *e, const struct rr_run *r, const struct rr_step *step,
@@ -134,15 +194,13 @@ static void run_copy(const struct rr_engine *e, const struct rr_run *r, const st
         run_reduce(e, r, step, segment);
         return;
     }
-    char *from = locate(e, r, step->source, segment, &extent);
+    struct rr_spot from = locate(e, r, step->source, segment, &extent);
     for (uint32_t i = 0; i < step->destinations; i++) {
         uint32_t span = step->destination + i;
         if (is_off(e, r, &r->program->plan->span[span], 0))
             continue;
         extent = extent_of(e, r, span, segment);
-        char *to = locate(e, r, span, segment, &extent);
-        if (to != from)
-            rr_copy(to, from, bytes);
+        copy_pieces(locate(e, r, span, segment, &extent), from, bytes);
     }
 }
 
@@ -294,12 +352,15 @@ static int run_move(struct rr_engine *e, struct rr_run *r, const struct rr_step 
         struct rr_extent extent = extent_of(e, r, span, segment);
         if (!extent.bytes && segment > 0)
             return 0; /* both ends know that nothing is left; the first segment says what was asked for */
+        struct rr_spot w = locate(e, r, span, segment, &extent);
         *m = (struct rr_move){ .peer = rr_engine_member(e, step->peer),
                                .channel = e->channel,
                                .way = step->peer,
                                .slot = step->slot,
                                .segment = (uint32_t)segment,
-                               .bytes = locate(e, r, span, segment, &extent),
+                               .bytes = w.at,
+                               .pieces = w.pieces,
+                               .from = w.from,
                                .length = extent.bytes,
                                .ask = &r->ask };
         if (r->ragged)

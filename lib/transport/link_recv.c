@@ -186,7 +186,7 @@ static int take_header(struct rr_links *t, struct rr_move *m, ringred_error *why
     struct rr_frame f;
     int rc = 0, system = 0;
 
-    if (m->length > DIRECT && rr_stream_is_empty(s)) {
+    if (m->length > DIRECT && !m->pieces && rr_stream_is_empty(s)) {
         rc = rr_stream_read_both(s, m->bytes, rr_link_first(l, m), &system);
         if (rc)
             return rc < 0 ? rr_link_lost(t, m->peer, system, why) : rc;
@@ -201,7 +201,7 @@ static int take_header(struct rr_links *t, struct rr_move *m, ringred_error *why
         return out_of_step(t, m, &f, why);
     RR_TRY(rr_link_expect(t, m, &f, why));
     l->receiving = m;
-    s->in = m->bytes;
+    s->in = rr_move_spot(m);
     s->left = f.length;
     return 0;
 }
@@ -238,7 +238,7 @@ static int take_stripe(struct rr_links *t, struct rr_move *m, int i, ringred_err
     size_t at;
     RR_TRY(rr_link_stripe_at(t, m, &f, &at, why));
     s->lo += RR_FRAME_BYTES;
-    s->in = (unsigned char *)m->bytes + at;
+    s->in = rr_spot_behind(rr_move_spot(m), at);
     s->left = f.length;
     return 0;
 }

@@ -85,7 +85,7 @@ static void give(struct rr_link *l, struct rr_stream *s, size_t part)
         f.ask.count = m->elements;
     if (l->given)
         f.ask.root = (int32_t)l->given;
-    rr_stream_frame(s, &f, (const char *)m->bytes + l->given);
+    rr_stream_frame(s, &f, rr_spot_behind(rr_move_spot(m), l->given));
     l->given += part;
 }
 

@@ -117,7 +117,7 @@ static void keep_rest(struct rr_link *l)
         return;
     }
     memcpy(l->rest, s->head + skip, RR_FRAME_BYTES - skip);
-    memcpy(l->rest + RR_FRAME_BYTES - skip, s->out + at, s->out_bytes - at);
+    rr_spot_get(rr_spot_behind(s->out, at), l->rest + RR_FRAME_BYTES - skip, s->out_bytes - at);
     l->rest_bytes = RR_FRAME_BYTES - skip + s->out_bytes - at;
 }
 

@@ -237,7 +237,7 @@ static int keep(struct rr_links *t, int peer, int i, const struct rr_frame *f, r
         *held += cost;
     k->stamp = ++t->stamps;
     s->kept = k;
-    s->in = k->bytes;
+    s->in = (struct rr_spot){ .at = (char *)k->bytes };
     s->left = f->length;
     t->kept_now += f->length;
     if (t->kept_now > atomic_load_explicit(&t->kept_most, memory_order_relaxed))
@@ -280,7 +280,7 @@ static int route(struct rr_links *t, int peer, int i, struct rr_frame *f, ringre
     }
     s->lo += RR_FRAME_BYTES;
     s->into = m;
-    s->in = (unsigned char *)m->bytes + at;
+    s->in = rr_spot_behind(rr_move_spot(m), at);
     s->left = f->length;
     return 0;
 }
@@ -397,7 +397,7 @@ static int take_kept(struct rr_links *t, struct rr_move *m, struct rr_kept *k, r
     int rc = m->begun ? rr_link_stripe_at(t, m, &k->head, &at, why) : rr_link_expect(t, m, &k->head, why);
 
     if (rc == 0 && k->head.length)
-        memcpy((char *)m->bytes + at, k->bytes, k->head.length);
+        rr_spot_put(rr_spot_behind(rr_move_spot(m), at), k->bytes, k->head.length);
     if (rc == 0) {
         m->charged = m->begun ? m->charged : k->charged;
         m->begun = true;

@@ -5,7 +5,9 @@
 #include <errno.h>
 #include <string.h>
 
-void rr_stream_frame(struct rr_stream *s, const struct rr_frame *f, const void *payload)
+#define PARTS 64 /* of memory that one call sends or fills, at most */
+
+void rr_stream_frame(struct rr_stream *s, const struct rr_frame *f, struct rr_spot payload)
 {
     rr_frame_write(f, s->head);
     s->out = payload;
@@ -31,16 +33,31 @@ static int64_t send_parts(struct rr_stream *s, const ringred_span *part, int par
     return 0;
 }
 
+/* As many of the bytes there as there are parts for. Returns the parts. */
+static int spread(struct rr_spot w, size_t bytes, ringred_span *part, int most)
+{
+    int n = 0;
+
+    while (bytes && n < most) {
+        size_t k = bytes;
+        part[n].bytes = rr_spot_run(&w, &k);
+        part[n++].length = k;
+        w = rr_spot_behind(w, k);
+        bytes -= k;
+    }
+    return n;
+}
+
 int rr_stream_push(struct rr_stream *s)
 {
     size_t whole = RR_FRAME_BYTES + s->out_bytes;
 
     while (s->sent < whole) {
         size_t skip = s->sent < RR_FRAME_BYTES ? s->sent : RR_FRAME_BYTES, at = s->sent - skip;
-        ringred_span part[2] = { { s->head + skip, RR_FRAME_BYTES - skip },
-                                 { (unsigned char *)(uintptr_t)s->out + at, s->out_bytes - at } };
+        ringred_span part[PARTS] = { { s->head + skip, RR_FRAME_BYTES - skip } };
         bool rest = skip == RR_FRAME_BYTES;
-        int64_t k = send_parts(s, part + rest, 2 - rest - (s->out_bytes == 0));
+        int parts = spread(rr_spot_behind(s->out, at), s->out_bytes - at, part + 1, PARTS - 1);
+        int64_t k = send_parts(s, part + rest, parts + 1 - rest);
         if (k <= 0)
             return k < 0 ? RINGRED_EPEER : RINGRED_PENDING;
         s->sent += (size_t)k;
@@ -130,25 +147,31 @@ int rr_stream_read_both(struct rr_stream *s, void *to, size_t most, int *system)
     return rc;
 }
 
+static void got_some(struct rr_stream *s, size_t k)
+{
+    s->in = rr_spot_behind(s->in, k);
+    s->left -= k;
+}
+
 /* Payload that was read along with headers: what is in the room, then what was spilled. The spill lies
  * in the destination itself, behind whatever the room has had from it, so nothing is overtaken. */
 static size_t take_read_ahead(struct rr_stream *s)
 {
     size_t k = s->hi - s->lo < s->left ? s->hi - s->lo : s->left, taken = k;
 
-    memcpy(s->in, s->room + s->lo, k);
+    rr_spot_put(s->in, s->room + s->lo, k);
     s->lo += k;
-    s->in += k;
-    s->left -= k;
+    got_some(s, k);
     k = s->spilled < s->left ? s->spilled : s->left;
     if (!k)
         return taken;
-    if (s->spill != s->in)
-        memmove(s->in, s->spill, k);
+    if (s->in.pieces)
+        rr_spot_put(s->in, s->spill, k); /* spilled by another message: it lies elsewhere */
+    else if (s->spill != (unsigned char *)s->in.at)
+        memmove(s->in.at, s->spill, k);
     s->spill += k;
     s->spilled -= k;
-    s->in += k;
-    s->left -= k;
+    got_some(s, k);
     return taken + k;
 }
 
@@ -157,13 +180,12 @@ int rr_stream_take(struct rr_stream *s, size_t *got, int *system)
     if (s->left && !rr_stream_is_empty(s))
         *got += take_read_ahead(s);
     while (s->left) {
-        const ringred_span part = { s->in, s->left };
-        int rc;
-        size_t k = receive(s, &part, 1, &rc, system);
+        ringred_span part[PARTS];
+        int parts = spread(s->in, s->left, part, s->in.pieces ? PARTS : 1), rc;
+        size_t k = receive(s, part, parts, &rc, system);
         if (rc)
             return rc;
-        s->in += k;
-        s->left -= k;
+        got_some(s, k);
         *got += k;
     }
     return 0;

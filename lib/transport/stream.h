@@ -21,7 +21,7 @@ struct rr_stream {
     bool busy;
     int send_errno;             /* the lane takes no more; what the peer said before is still to be read */
     unsigned char head[RR_FRAME_BYTES];
-    const unsigned char *out;
+    struct rr_spot out;
     size_t out_bytes, sent;     /* of the payload; of head and payload */
     size_t waiting;             /* share.c: bytes that are still to be delivered; the part of a message that it gets; */
     uint32_t weight;            /* and how long the kernel has called it busy */
@@ -31,7 +31,7 @@ struct rr_stream {
     int read_errno;
 
     /* in: the payload under way */
-    unsigned char *in;          /* where what is left of it goes */
+    struct rr_spot in;         /* where what is left of it goes */
     size_t left;
     struct rr_move *into;       /* several channels: the message that it belongs to; */
     struct rr_kept *kept;       /* or it has come before it is wanted. NULL: none is under way */
@@ -43,7 +43,7 @@ struct rr_stream {
 
 /* Statuses: 0, RINGRED_PENDING, or EPEER with the errno in *system, 0 at the end of the stream. */
 
-void rr_stream_frame(struct rr_stream *s, const struct rr_frame *f, const void *payload);
+void rr_stream_frame(struct rr_stream *s, const struct rr_frame *f, struct rr_spot payload);
 int rr_stream_push(struct rr_stream *s);                      /* the frame in flight; 0: all of it is out */
 size_t rr_stream_waiting(const struct rr_stream *s);           /* bytes that the peer's kernel does not have yet */
 int rr_stream_write(struct rr_stream *s, const void *bytes, size_t length, size_t *sent); /* plain bytes */

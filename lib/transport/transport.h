@@ -67,11 +67,18 @@ struct rr_move {
     uint16_t slot;
     uint32_t segment;
     void *bytes;                          /* read by send, written by recv */
+    const struct rr_pieces *pieces;       /* where they lie instead, from byte `from` on; NULL: there */
+    size_t from;
     size_t length, done;
     size_t striped;                       /* of it, what stripes have brought, or are bringing */
     const struct rr_ask *ask;
     uint64_t elements;                    /* of the whole part, where parts are of unequal length */
 };
+
+static inline struct rr_spot rr_move_spot(const struct rr_move *m)
+{
+    return (struct rr_spot){ .at = m->bytes, .pieces = m->pieces, .from = m->from };
+}
 
 struct rr_transport;
 struct rr_shared;

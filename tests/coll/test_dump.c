@@ -125,10 +125,11 @@ static void test_the_last_64_are_kept(void **state)
 static void lists(struct rank *me)
 {
     ringred_comm *comm = coll_open(me, me->argument);
-    float a[2] = { 1 }, *b = calloc(1 << 16, sizeof *b);
+    float a[2] = { 1 };
+    int32_t *b = calloc(1 << 16, sizeof *b);
     void *vectors[] = { a, b };
     const size_t counts[] = { 2, 1 << 16 };
-    const int32_t types[] = { RINGRED_FLOAT32, RINGRED_FLOAT32 };
+    const int32_t types[] = { RINGRED_FLOAT32, RINGRED_INT32 };
 
     coll_must(comm, ringred_allreduce_list(comm, (const void *const *)vectors, vectors, counts, types, 2, RINGRED_SUM), "list");
     const char *text = dump(comm);

@@ -24,6 +24,8 @@ static const struct coll_setup setups[] = {
     { 1, { "transport=shm" } },     { 2, { "transport=shm" } },
     { 3, { "transport=tcp" } },     { 4, { "ranks_per_host=2" } },
     { 3, { "transport=shm", "progress=thread" } },
+    { 2, { "transport=tcp", "tcp_streams=3" } },
+    { 4, { "transport=shm" } },
 };
 enum { SETUPS = sizeof setups / sizeof setups[0] };
 
@@ -124,7 +126,7 @@ static void compare(struct rank *me, ringred_comm *comm, size_t n, int what, int
 
 static void all_kinds(struct rank *me)
 {
-    ringred_comm *comm = coll_open(me, me->argument);
+    ringred_comm *comm = coll_open(me, me->argument), *part;
     struct numbers_random all = { 11 }, mine = { 100 + (uint64_t)me->rank };
     static const int32_t ops[] = { RINGRED_SUM, RINGRED_MAX, RINGRED_AVG };
     static const size_t ns[] = { 0, 1, 2, 30, 300 };
@@ -132,6 +134,10 @@ static void all_kinds(struct rank *me)
     for (int what = 0; what < 3; what++)
         for (size_t i = 0; i < sizeof ns / sizeof *ns; i++)
             compare(me, comm, ns[i], what, ops[i % 3], (int)numbers_below(&all, (uint64_t)me->size), &all, &mine);
+    coll_must(comm, ringred_comm_split(comm, 0, 0, &part), "split"); /* over links whose messages are sorted */
+    for (int what = 0; what < 3; what++)
+        compare(me, what & 1 ? comm : part, 100, what, ops[what], 0, &all, &mine);
+    coll_close(part);
     coll_close(comm);
 }
 

@@ -40,6 +40,24 @@ static void check_sum(ringred_comm *comm, int count)
         rank_check_int(sum[i], i * 3 * ranks + ranks * (ranks - 1) / 2);
 }
 
+/* In three places, of which two are longer than what is copied together first. */
+static void check_list(ringred_comm *comm)
+{
+    static int32_t x[3][MOST];
+    int32_t ranks = ringred_comm_size(comm), rank = ringred_comm_rank(comm);
+    const int32_t types[3] = { RINGRED_INT32, RINGRED_INT32, RINGRED_INT32 };
+    const size_t counts[3] = { MOST - 1000, 7, MOST };
+    void *at[3] = { x[0], x[1], x[2] };
+
+    for (int k = 0; k < 3; k++)
+        for (int i = 0; i < MOST; i++)
+            x[k][i] = i * 3 + k + rank;
+    coll_must(comm, ringred_allreduce_list(comm, (const void *const *)at, at, counts, types, 3, RINGRED_SUM), "list");
+    for (int k = 0; k < 3; k++)
+        for (int i = 0; i < MOST; i++)
+            rank_check_int(x[k][i], (size_t)i < counts[k] ? (i * 3 + k) * ranks + ranks * (ranks - 1) / 2 : i * 3 + k + rank);
+}
+
 /* Around the ring. */
 static void pass_message(ringred_comm *comm, size_t bytes)
 {
@@ -68,6 +86,7 @@ static void job(struct rank *me)
         check_sum(comm, counts[i]);
         pass_message(comm, (size_t)counts[i]);
     }
+    check_list(comm);
     pass_message(comm, LONG);
     rank_check(meets_sockets);
     ranks_meet(me);

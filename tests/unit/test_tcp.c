@@ -86,10 +86,26 @@ static int receive(struct rr_move *m, ringred_error *why)
     return links->ops->recv(links, m, why);
 }
 
+/* got, in pieces that lie in the other order and grow: 1, 2, 3... bytes. */
+static const struct rr_pieces *scattered(size_t bytes)
+{
+    static struct rr_piece piece[1000];
+    static struct rr_pieces p = { piece, 0 };
+    size_t end = 0;
+
+    for (p.n = 0; end < bytes; p.n++) {
+        size_t n = p.n + 1 < bytes - end ? p.n + 1 : bytes - end;
+        end += n;
+        piece[p.n] = (struct rr_piece){ (char *)got + bytes - end, end };
+    }
+    return &p;
+}
+
 /* asks control frames, then a message, of which the first `cut` bytes come first. */
-static void once(int asks, size_t bytes, size_t cut)
+static void once(int asks, size_t bytes, size_t cut, bool scatter)
 {
     struct rr_move m = { .peer = 1, .bytes = got, .length = bytes, .ask = &mine };
+    static unsigned char gathered[ROOM];
     ringred_error why = { 0 };
     size_t at = 0;
 
@@ -99,12 +115,17 @@ static void once(int asks, size_t bytes, size_t cut)
     cut = cut < at ? cut : at;
     memset(got, 0, sizeof got);
     say(0, cut);
+    if (scatter) {
+        m.bytes = NULL;
+        m.pieces = scattered(bytes);
+    }
     int rc = receive(&m, &why);
     assert_int_equal(rc, cut == at ? 0 : RINGRED_PENDING);
     say(cut, at);
     if (rc)
         assert_int_equal(receive(&m, &why), 0);
-    assert_memory_equal(got, want, bytes);
+    rr_spot_get(rr_move_spot(&m), gathered, bytes);
+    assert_memory_equal(gathered, want, bytes);
     assert_int_equal(got[bytes], 0);
 }
 
@@ -117,7 +138,31 @@ static void test_messages_arrive_whole_behind_whatever_was_said_before(void **st
     for (int asks = 0; asks < 4; asks++)
         for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
             for (size_t c = 0; c < sizeof cuts / sizeof *cuts; c++)
-                once(asks, sizes[s], cuts[c]);
+                for (int scatter = 0; scatter < 2; scatter++)
+                    once(asks, sizes[s], cuts[c], scatter);
+}
+
+static void test_a_message_from_many_places_goes_out_in_order(void **state)
+{
+    static const size_t sizes[] = { 1, 3, 4096, 20000, 100000 };
+    ringred_error why;
+
+    (void)state;
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        struct rr_move m = { .peer = 1, .pieces = scattered(sizes[s]), .length = sizes[s], .ask = &mine };
+        size_t at = 0, whole = RR_FRAME_BYTES + sizes[s];
+        int rc = RINGRED_PENDING;
+        rr_spot_put(rr_move_spot(&m), want, sizes[s]);
+        while (at < whole) {
+            rc = rc ? links->ops->send(links, &m, &why) : rc;
+            ssize_t n = recv(peer, wire + at, whole - at, MSG_DONTWAIT);
+            assert_true(rc >= 0 && n > 0);
+            at += (size_t)n;
+        }
+        if (rc)
+            assert_int_equal(links->ops->send(links, &m, &why), 0);
+        assert_memory_equal(wire + RR_FRAME_BYTES, want, sizes[s]);
+    }
 }
 
 /* Several small messages where one large one is due, and then why. */
@@ -544,6 +589,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         ON_A_LINK(test_messages_arrive_whole_behind_whatever_was_said_before),
+        ON_A_LINK(test_a_message_from_many_places_goes_out_in_order),
         ON_A_LINK(test_a_peer_that_went_on_is_heard_out),
         ON_A_LINK(test_the_last_word_counts_more_than_the_errno),
         ON_A_LINK(test_what_a_lost_peer_asked_for_is_compared),
