@@ -10,6 +10,7 @@
 
 #define TINY_MOST ((size_t)4 << 10) /* bytes of a vector that goes into the bucket */
 #define BUCKET ((size_t)1 << 20)
+#define RUN_MOST ((size_t)1 << 30)   /* bytes of vectors that run together */
 #define ALONE_LEAST ((size_t)256 << 10) /* in shared memory: bytes of one that runs by itself, */
 #define CROWDED_LEAST ((size_t)4 << 20) /* and where each run costs turns on a CPU */
 
@@ -127,7 +128,8 @@ static bool cut(struct rr_list *l, int type, size_t *used)
             const struct member *m = &l->member[i];
             if (m->type != type || !m->count || kind_of(l, m->count * bytes) != kind)
                 continue;
-            if (!open || kind == ALONE || (kind == TINY && (open->count + m->count) * bytes > BUCKET)) {
+            if (!open || kind == ALONE ||
+                open->count * bytes + m->count * bytes > (kind == TINY ? BUCKET : RUN_MOST)) {
                 if (!has_run_room(l))
                     return false;
                 open = &l->run[l->runs++];

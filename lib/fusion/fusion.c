@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A step: gradients come, buckets begin in their order, and are waited for in it. A bucket is a list (core/list.c), on
+ * a communicator of the fusion's own; so which operations there are, and in which order, is the same on all ranks. */
+#include "fusion/table.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#define SHARED_BUCKET ((size_t)1 << 20)
+#define LINKED_BUCKET ((size_t)4 << 20) /* 9 * 60 us * 50 Gb/s: from there on 90 % of what a link can (docs/ARCHITECTURE.md) */
+
+struct bucket {
+    size_t first, n;            /* of the table */
+    size_t added;               /* of them, in this step */
+    ringred_request *request;   /* under way; NULL: not */
+};
+
+struct ringred_fusion {
+    ringred_comm *comm;
+    int op;
+    size_t bucket_bytes;
+    pthread_mutex_t lock;       /* guards all that follows */
+    pthread_cond_t changed;     /* something was added, or somebody has stopped waiting for a request */
+    struct rr_gradients table;
+    enum { NEW, AGREEING, AGREED } state;
+    size_t added;               /* in this step */
+    struct bucket *bucket;
+    size_t buckets, begun, ended;
+    bool waited;                /* somebody waits for the request of the first that has not ended */
+    int status;                 /* what ended it; 0: nothing */
+    ringred_error refused;
+};
+
+/* ---- beginning and ending ---- */
+
+static void free_fusion(ringred_fusion *f)
+{
+    rr_gradients_free(&f->table);
+    rr_free(f->bucket);
+    pthread_cond_destroy(&f->changed);
+    pthread_mutex_destroy(&f->lock);
+    rr_free(f);
+}
+
+int rr_fusion_open(ringred_comm *comm, const ringred_fusion_options *options, ringred_fusion **fusion)
+{
+    const struct rr_split all = { .color = 0 };
+    pthread_condattr_t monotonic;
+    ringred_comm *own;
+
+    RR_TRY(rr_comm_split(comm, &all, &own));
+    ringred_fusion *f = rr_alloc(1, sizeof *f);
+    if (!f) {
+        (void)rr_comm_close(own); /* the others will see that this rank has left it */
+        return rr_comm_refuse(comm, RINGRED_ENOMEM, "no memory for a fusion");
+    }
+    f->comm = own;
+    f->op = options->op;
+    f->bucket_bytes = options->bucket_bytes ? options->bucket_bytes : own->all_local ? SHARED_BUCKET : LINKED_BUCKET;
+    pthread_mutex_init(&f->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&f->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    *fusion = f;
+    return 0;
+}
+
+int rr_fusion_close(ringred_fusion *f)
+{
+    int rc = rr_comm_close(f->comm); /* with what is still under way */
+
+    free_fusion(f);
+    return rc;
+}
+
+/* ---- refusing ---- */
+
+/* With the lock. */
+static int refuse(ringred_fusion *f, int code, const char *format, ...) RR_PRINTF(3, 4);
+static int refuse(ringred_fusion *f, int code, const char *format, ...)
+{
+    va_list arguments;
+    char text[sizeof f->refused.text];
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    return rr_fail(&f->refused, code, -1, 0, "%s", text);
+}
+
+int rr_fusion_refuse(ringred_fusion *f, int code, const char *format, ...)
+{
+    va_list arguments;
+    char text[sizeof f->refused.text];
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    pthread_mutex_lock(&f->lock);
+    (void)refuse(f, code, "%s", text);
+    pthread_mutex_unlock(&f->lock);
+    return code;
+}
+
+/* It has failed: nothing more will begin. */
+static int give_up(ringred_fusion *f, int status)
+{
+    f->status = status;
+    pthread_cond_broadcast(&f->changed);
+    return status;
+}
+
+ringred_comm *rr_fusion_error(ringred_fusion *f, ringred_error *error)
+{
+    pthread_mutex_lock(&f->lock);
+    bool mine = !f->status || f->status == f->refused.code;
+    if (mine && f->refused.code)
+        *error = f->refused;
+    pthread_mutex_unlock(&f->lock);
+    return mine ? NULL : f->comm;
+}
+
+bool rr_fusion_is_forked(const ringred_fusion *f)
+{
+    return f->comm->family->forks != rr_forks();
+}
+
+/* ---- buckets ---- */
+
+static size_t bytes_of(const ringred_fusion *f, size_t i)
+{
+    return f->table.count[i] * rr_type_bytes(f->table.type[i]);
+}
+
+/* In the order of the table: a bucket is full when it has bucket_bytes. */
+static int cut(ringred_fusion *f)
+{
+    struct rr_gradients *t = &f->table;
+    size_t bytes = f->bucket_bytes, buckets = 0;
+
+    for (size_t i = 0; i < t->n; i++) {
+        if (bytes >= f->bucket_bytes) {
+            buckets++;
+            bytes = 0;
+        }
+        t->gradient[i].bucket = buckets - 1;
+        bytes += bytes_of(f, i);
+    }
+    f->bucket = rr_alloc(buckets + 1, sizeof *f->bucket);
+    if (!f->bucket)
+        return RINGRED_ENOMEM;
+    f->buckets = buckets;
+    for (size_t i = t->n; i-- > 0;) {
+        struct bucket *b = &f->bucket[t->gradient[i].bucket];
+        b->first = i;
+        b->n++;
+        b->added++; /* in the first step all have been */
+    }
+    return 0;
+}
+
+/* Those that are complete, in their order. What there is no request for now comes later. */
+static int begin(ringred_fusion *f)
+{
+    const struct rr_gradients *t = &f->table;
+
+    while (f->state == AGREED && f->begun < f->buckets) {
+        struct bucket *b = &f->bucket[f->begun];
+        const struct rr_vectors v = { (const void *const *)t->at + b->first, t->at + b->first, t->count + b->first,
+                                      t->type + b->first, b->n };
+        const struct rr_call call = { .what = RR_ALLREDUCE, .op = f->op, .vectors = &v };
+        if (b->added < b->n)
+            return 0;
+        int rc = rr_comm_start(f->comm, &call, &b->request);
+        if (rc == RINGRED_ELIMIT)
+            return 0;
+        if (rc < 0)
+            return give_up(f, rc);
+        f->begun++;
+    }
+    return 0;
+}
+
+static void end_step(ringred_fusion *f)
+{
+    for (size_t i = 0; i < f->table.n; i++)
+        f->table.gradient[i].added = false;
+    for (size_t i = 0; i < f->buckets; i++)
+        f->bucket[i].added = 0;
+    f->added = f->begun = f->ended = 0;
+}
+
+/* ---- adding ---- */
+
+static int check_again(ringred_fusion *f, size_t i, const char *key, size_t count, int32_t type)
+{
+    const struct rr_gradients *t = &f->table;
+
+    if (t->gradient[i].added)
+        return refuse(f, RINGRED_EINVAL, "gradient \"%.200s\" is in this step already", key);
+    if (t->count[i] != count || t->type[i] != type)
+        return refuse(f, RINGRED_EINVAL, "gradient \"%.200s\" has %zu elements of %s, and had %zu of %s in the first step",
+                      key, count, rr_type_name(type), t->count[i], rr_type_name(t->type[i]));
+    return 0;
+}
+
+static int add(ringred_fusion *f, const char *key, void *gradient, size_t count, int32_t type)
+{
+    struct rr_gradients *t = &f->table;
+    size_t i = rr_gradients_find(t, key);
+
+    if (f->status)
+        return f->status;
+    if (i == RR_NO_GRADIENT && f->state != NEW)
+        return refuse(f, RINGRED_EINVAL, "gradient \"%.200s\" was not in the first step; all are added before its wait",
+                      key);
+    if (i != RR_NO_GRADIENT)
+        RR_TRY(check_again(f, i, key, count, type));
+    if (i == RR_NO_GRADIENT) {
+        int rc = rr_gradients_add(t, key, gradient, count, type);
+        if (rc < 0)
+            return refuse(f, rc, "no room for one more gradient beside %zu (at most %zu)", t->n, RR_LIST_MOST);
+        i = t->n - 1;
+    }
+    t->at[i] = gradient;
+    t->gradient[i].added = true;
+    f->added++;
+    if (f->state != AGREED)
+        return 0;
+    f->bucket[t->gradient[i].bucket].added++;
+    int rc = begin(f);
+    pthread_cond_broadcast(&f->changed); /* whoever waits for it may wait for a request now */
+    return rc;
+}
+
+int rr_fusion_add(ringred_fusion *f, const char *key, void *gradient, size_t count, int32_t type)
+{
+    pthread_mutex_lock(&f->lock);
+    int rc = add(f, key, gradient, count, type);
+    pthread_mutex_unlock(&f->lock);
+    return rc;
+}
+
+/* ---- waiting ---- */
+
+/* The ranks compare what they have; then all buckets can begin. Without the lock: adding is refused meanwhile. */
+static int agree(ringred_fusion *f)
+{
+    ringred_error why = { 0 };
+
+    f->state = AGREEING;
+    pthread_mutex_unlock(&f->lock);
+    int rc = rr_gradients_agree(&f->table, f->comm, &why);
+    pthread_mutex_lock(&f->lock);
+    f->refused = why;
+    if (rc == 0 && (rc = cut(f)) < 0)
+        (void)refuse(f, rc, "no memory for the buckets of %zu gradients", f->table.n);
+    if (rc < 0)
+        return give_up(f, rc);
+    f->state = f->table.n ? AGREED : NEW; /* an empty step teaches nothing */
+    return begin(f);
+}
+
+static void sleep_until(ringred_fusion *f, int64_t ns)
+{
+    int64_t most = rr_now_ns() + RINGRED_SECOND;
+
+    ns = ns < most ? ns : most;
+    const struct timespec until = { ns / RINGRED_SECOND, ns % RINGRED_SECOND };
+    pthread_cond_timedwait(&f->changed, &f->lock, &until);
+}
+
+/* One of the gradients that this rank has not added, while the others may wait for it. */
+static void warn(ringred_fusion *f, int64_t began_ns)
+{
+    const struct rr_gradients *t = &f->table;
+    size_t i = 0;
+
+    while (i < t->n && t->gradient[i].added)
+        i++;
+    if (i < t->n)
+        rr_log(&f->comm->family->log, RINGRED_LOG_WARN, "fusion: rank %d has not added gradient \"%.200s\" for %.3g s "
+               "(%zu of %zu are missing)", f->comm->rank, t->gradient[i].key, (double)(rr_now_ns() - began_ns) / 1e9,
+               t->n - f->added, t->n);
+}
+
+/* The first bucket that has not ended, for at most so long; PENDING: it has not. */
+static int wait_for_one(ringred_fusion *f, int64_t timeout_ns)
+{
+    struct bucket *b = &f->bucket[f->ended];
+
+    f->waited = true;
+    pthread_mutex_unlock(&f->lock);
+    int rc = rr_request_wait(b->request, timeout_ns);
+    pthread_mutex_lock(&f->lock);
+    f->waited = false;
+    if (rc != RINGRED_PENDING) {
+        b->request = NULL;
+        f->ended++;
+    }
+    pthread_cond_broadcast(&f->changed);
+    if (rc < 0)
+        return give_up(f, rc);
+    return rc ? rc : begin(f);
+}
+
+static int wait_for_all(ringred_fusion *f, int64_t deadline)
+{
+    int64_t began = rr_now_ns(), limit = rr_setting(&f->comm->family->settings, RR_SET_STALL_WARNING);
+    int64_t warn_ns = limit < 0 ? INT64_MAX : began + limit;
+
+    while (!f->status && f->added) {
+        int64_t now = rr_now_ns();
+        if (f->ended == f->buckets) {
+            end_step(f);
+            pthread_cond_broadcast(&f->changed);
+            break;
+        }
+        if (now >= warn_ns && f->added < f->table.n) {
+            warn(f, began);
+            warn_ns = INT64_MAX;
+        }
+        if (f->ended < f->begun && !f->waited) {
+            int rc = wait_for_one(f, deadline == INT64_MAX ? RINGRED_FOREVER : deadline > now ? deadline - now : 0);
+            if (rc == RINGRED_PENDING)
+                return rc;
+        } else if (now >= deadline) {
+            return RINGRED_PENDING;
+        } else {
+            sleep_until(f, deadline < warn_ns ? deadline : warn_ns);
+        }
+    }
+    return f->status;
+}
+
+int rr_fusion_wait(ringred_fusion *f, int64_t timeout_ns)
+{
+    pthread_mutex_lock(&f->lock);
+    int rc = f->status;
+    if (rc == 0 && f->state == NEW)
+        rc = agree(f);
+    if (rc == 0)
+        rc = wait_for_all(f, rr_deadline(timeout_ns));
+    pthread_mutex_unlock(&f->lock);
+    return rc;
+}
+
+int rr_fusion_poll(ringred_fusion *f)
+{
+    int rc = 0;
+
+    pthread_mutex_lock(&f->lock);
+    while (rc == 0 && !f->status && f->ended < f->begun && !f->waited)
+        rc = wait_for_one(f, 0);
+    if (!f->status)
+        (void)begin(f); /* a failure is the status */
+    rc = f->status ? f->status : f->ended < f->begun ? RINGRED_PENDING : 0;
+    pthread_mutex_unlock(&f->lock);
+    return rc;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inside the fusion room: the gradients that there are. */
+#ifndef RR_FUSION_TABLE_H
+#define RR_FUSION_TABLE_H
+
+#include "base/base.h"
+#include "core/core.h"
+#include "fusion/fusion.h"
+
+struct rr_gradient {
+    char *key;
+    uint64_t hash;
+    size_t bucket;              /* once there are buckets */
+    bool added;                 /* in this step */
+};
+
+/* In an order that all ranks have once they have agreed. What lists want as arrays is kept as such. */
+struct rr_gradients {
+    size_t n, room;
+    struct rr_gradient *gradient;
+    void **at;
+    size_t *count;
+    int32_t *type;
+    uint32_t *slot;             /* [slots] of the hash table: 1 + number; 0: free */
+    size_t slots;               /* a power of two, more than n */
+};
+
+#define RR_NO_GRADIENT SIZE_MAX
+size_t rr_gradients_find(const struct rr_gradients *t, const char *key);
+int rr_gradients_add(struct rr_gradients *t, const char *key, void *at, size_t count, int32_t type); /* ENOMEM, ELIMIT */
+void rr_gradients_free(struct rr_gradients *t);
+
+/* Collective: all have the same as rank 0, in its order from now on. EMISMATCH and EWIRE, *why one sentence; or a
+ * failure that broke the communicator, which has its own. */
+int rr_gradients_agree(struct rr_gradients *t, ringred_comm *comm, ringred_error *why);
+
+/* The gradients of a rank as bytes; reading: false if they are none. */
+size_t rr_gradients_bytes(const struct rr_gradients *t);
+void rr_gradients_write(const struct rr_gradients *t, unsigned char *to);
+bool rr_gradients_read(struct rr_reader *r, struct rr_gradients *t, int *rc);
+
+#endif
