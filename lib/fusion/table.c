@@ -157,10 +157,17 @@ bool rr_gradients_read(struct rr_reader *r, struct rr_gradients *t, int *rc)
 
 /* ---- agreeing ---- */
 
+static int differs(ringred_error *why)
+{
+    rr_text_tame(why->text); /* keys are what other ranks say that they are */
+    return why->code;
+}
+
 static int lacks(ringred_error *why, const char *key, int has, int lacking)
 {
-    return rr_fail(why, RINGRED_EMISMATCH, lacking, 0,
-                   "rank %d has no gradient \"%.200s\" in the first step, which rank %d has", lacking, key, has);
+    rr_fail(why, RINGRED_EMISMATCH, lacking, 0, "rank %d has no gradient \"%.200s\" in the first step, which rank %d has",
+            lacking, key, has);
+    return differs(why);
 }
 
 /* The first difference between rank 0's and another's. */
@@ -171,11 +178,12 @@ static int compare(const struct rr_gradients *first, const struct rr_gradients *
         size_t k = rr_gradients_find(other, key);
         if (k == RR_NO_GRADIENT)
             return lacks(why, key, 0, rank);
-        if (first->count[i] != other->count[k] || first->type[i] != other->type[k])
-            return rr_fail(why, RINGRED_EMISMATCH, rank, 0,
-                           "gradient \"%.200s\" has %zu elements of %s on rank 0, and %zu of %s on rank %d", key,
-                           first->count[i], rr_type_name(first->type[i]), other->count[k],
-                           rr_type_name(other->type[k]), rank);
+        if (first->count[i] == other->count[k] && first->type[i] == other->type[k])
+            continue;
+        rr_fail(why, RINGRED_EMISMATCH, rank, 0,
+                "gradient \"%.200s\" has %zu elements of %s on rank 0, and %zu of %s on rank %d", key, first->count[i],
+                rr_type_name(first->type[i]), other->count[k], rr_type_name(other->type[k]), rank);
+        return differs(why);
     }
     for (size_t i = 0; i < other->n; i++)
         if (rr_gradients_find(first, other->gradient[i].key) == RR_NO_GRADIENT)

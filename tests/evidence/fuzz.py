@@ -70,6 +70,8 @@ PARSERS = {
              ("dumps", "tools/dumps.c", None, {"opens and reads": "add_file dumps_add_path"}),
              ("JSON", "tools/json.c", None, {WRITES: "is_plain print_scalar print_list has_only_scalars print_array print_member "
               "is_one_of print_object json_print json_print_without"})],
+    "gradients": [("gradients of other ranks", "lib/fusion/table.c", None,
+                   {WRITES: "rr_gradients_write rr_gradients_bytes exchange rr_gradients_agree"})],
     "hosts": [("hosts of ringred-run", "tools/run_hosts.c", None,
                {WRITES: "send_bytes send_note send_text send_number run_part_send run_root_send",
                 WAITS: "listen_any address_text run_open_root"})],
