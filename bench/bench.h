@@ -144,6 +144,21 @@ int bench_simulate(int argc, char **argv);
 /* tune.c: one more command; all of the program's arguments. */
 int bench_tune(int argc, char **argv);
 
+/* fusion.c: the gradients of a model; all of the program's arguments. */
+int bench_fusion(int argc, char **argv);
+
+/* models.c: the gradients of a model, by name or from a file; float32, in the order of the model. */
+struct bench_tensor {
+    char name[80];
+    size_t count;
+};
+struct bench_model {
+    const char *name;
+    struct bench_tensor *tensor;
+    size_t n, room, elements;
+};
+bool bench_model_load(struct bench_model *m, const char *name); /* false after saying what is wrong */
+
 /* main.c: what the library says of a call that failed; false. */
 bool bench_say_failure(const struct bench_rank *r, int rc);
 /* Makes the communicator that the options ask for; choose NULL: none. False after saying

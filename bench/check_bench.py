@@ -119,6 +119,28 @@ def tunes(program):
         check(status == 2 and words in text, arguments, status, text)
 
 
+def fuses(program):
+    with tempfile.TemporaryDirectory() as folder:
+        model = os.path.join(folder, "model")
+        open(model, "w").write("# name and shape\nconv.weight 64x3x7x7\n\nconv.bias 64 # small\nfc.weight 1000x30\n")
+        status, text, rows = bench(program, "fusion", "--model", model, "--ranks", str(RANKS), "--rounds=3", "--bucket", "64K")
+        check(status == 0 and (rows[0]["tensors"], rows[0]["elements"]) == (3, 39472), text)
+        check(rows[0]["wrong"] == 0 and all(v > 0 for k, v in rows[0].items() if k.endswith("_us")), rows)
+        for line in ("conv.weight", "conv.weight 64x", "conv.weight x7", "conv.weight 7 7", "w 99999999999x99999999999",
+                     "# nothing"):
+            open(model, "w").write(line + "\n")
+            status, text, _ = bench(program, "fusion", "--model", model)
+            check(status == 2 and ("give a name and a count" in text or "has no tensors" in text), line, text)
+    for arguments, words in ((["--model", "alexnet"], "'alexnet' cannot be read"), (["--rounds", "0"], "--rounds is 1 to"),
+                             (["--bucket", "much"], "--bucket wants bytes")):
+        status, text, _ = bench(program, "fusion", *arguments)
+        check(status == 2 and words in text, arguments, status, text)
+    for name, tensors, elements in (("resnet50", 161, 25557032), ("bert-large", 398, 336226108), ("gpt2", 148, 124439808)):
+        ran = subprocess.run([program, "fusion", "--model", name, "--list"], capture_output=True, text=True, timeout=60)
+        counts = [int(line.split()[1]) for line in ran.stdout.splitlines()]
+        check(len(counts) == tensors and sum(counts) == elements, name, ran.stderr)
+
+
 def refuses_in_words(program):
     for arguments, words in REFUSED:
         status, text, _ = bench(program, *arguments)
@@ -127,7 +149,7 @@ def refuses_in_words(program):
 
 def main():
     for test in (measures_every_collective, measures_a_barrier, takes_other_spellings, overlaps,
-                 uses_several_communicators, simulates, tunes,
+                 uses_several_communicators, simulates, tunes, fuses,
                  refuses_in_words):
         test(sys.argv[1])
     print("ringred-bench measures %d collectives, and refuses what it cannot" % (len(COLLECTIVES) + 1))

@@ -211,6 +211,8 @@ int main(int argc, char **argv)
         return bench_simulate(argc - 1, argv + 1);
     if (argc > 1 && !strcmp(argv[1], "tune"))
         return bench_tune(argc, argv);
+    if (argc > 1 && !strcmp(argv[1], "fusion"))
+        return bench_fusion(argc, argv);
     if (!bench_parse(&o, argc, argv, &help))
         return 2;
     if (help) {

@@ -119,7 +119,8 @@ void bench_help(FILE *out)
     fprintf(out,
             "usage: ringred-bench COLLECTIVE [options]\n"
             "       ringred-bench simulate --nodes N [options]    (simulate --help)\n"
-            "       ringred-bench tune [-o FILE] [options]        (tune --help)\n\n"
+            "       ringred-bench tune [-o FILE] [options]        (tune --help)\n"
+            "       ringred-bench fusion [--model M] [options]    (fusion --help)\n\n"
             "Measures a collective between processes, and checks its results. Time is the median\n"
             "call of the slowest rank; calls follow each other without a barrier. Size and\n"
             "bandwidths are nccl-tests': the size is that of the longer buffer of a call.\n\n"

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <time.h>
 
-#define SHARED_BUCKET ((size_t)1 << 20)
-#define LINKED_BUCKET ((size_t)4 << 20) /* 9 * 60 us * 50 Gb/s: from there on 90 % of what a link can (docs/ARCHITECTURE.md) */
+#define SHARED_BUCKET ((size_t)1 << 20) /* 90 % of what they can with long vectors: docs/ARCHITECTURE.md, Fusion */
+#define LINKED_BUCKET ((size_t)4 << 20)
 
 struct bucket {
     size_t first, n;            /* of the table */
