@@ -257,11 +257,15 @@ static int agree(ringred_fusion *f)
     int rc = rr_gradients_agree(&f->table, f->comm, &why);
     pthread_mutex_lock(&f->lock);
     f->refused = why;
+    if (rc == 0 && f->table.n == 0) {
+        f->state = NEW; /* an empty step teaches nothing */
+        return 0;
+    }
     if (rc == 0 && (rc = cut(f)) < 0)
         (void)refuse(f, rc, "no memory for the buckets of %zu gradients", f->table.n);
     if (rc < 0)
         return give_up(f, rc);
-    f->state = f->table.n ? AGREED : NEW; /* an empty step teaches nothing */
+    f->state = AGREED;
     return begin(f);
 }
 
