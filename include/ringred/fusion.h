@@ -53,7 +53,7 @@ RINGRED_API int32_t ringred_fusion_poll(ringred_fusion *fusion);
 /* Waits until all gradients of the step have been added (by other threads), and averaged; then the next step begins.
  * Where none has been added there is nothing to wait for. RINGRED_PENDING: not within timeout_ns; it may be called
  * again. The first one is collective: all that is in the first step has been added before; timeout_ns does not count
- * for comparing, the setting timeout does. EMISMATCH: the ranks do not have the same gradients, in words with key and rank; nothing was
+ * for comparing, the setting timeout does. ENOMEM: nothing is lost; call it again. EBUSY: another thread is in the first one. EMISMATCH: the ranks do not have the same gradients, in words with key and rank; nothing was
  * averaged. A gradient that is not added within the setting stall_warning is named in the log. */
 RINGRED_API int32_t ringred_fusion_wait(ringred_fusion *fusion, int64_t timeout_ns);
 

@@ -229,7 +229,7 @@ struct rr_split {
     int32_t color, key;         /* color < 0: takes part, and gets none */
     uint64_t list;              /* hash of the ranks that a list named; 0: no list */
     int32_t listed;             /* how many these are */
-    int32_t reserved;
+    int32_t lacking;            /* not 0: this rank has no memory for what comes with it; then nobody gets one */
 };
 int rr_comm_split(ringred_comm *parent, const struct rr_split *mine, ringred_comm **comm);
 int rr_comm_exchange(ringred_comm *comm, const void *mine, void *all, size_t bytes); /* an allgather that sets up */
@@ -387,6 +387,10 @@ static inline size_t rr_call_element_bytes(const struct rr_call *call)
 int rr_family_break(struct rr_family *family, const ringred_error *why);
 int rr_family_abort(struct rr_family *family, const ringred_error *why); /* from any thread */
 int rr_family_status(struct rr_family *family); /* of one that is not ready */
+static inline bool rr_family_is_ready(const struct rr_family *family)
+{
+    return atomic_load(&family->state) == RR_COMM_READY;
+}
 bool rr_family_set(struct rr_family *family, enum rr_comm_state to); /* false: not a legal step */
 /* With progress owned: tells the peers if that is still to be done. */
 void rr_family_tell(struct rr_family *family);

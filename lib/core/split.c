@@ -350,7 +350,7 @@ static int make_offer(ringred_comm *parent, const struct rr_split *all, int16_t 
     if (all[parent->rank].color < 0)
         return 0;
     rc = check_list(parent, all, member, n, &why);
-    if (rc == 0 && !(*c = part_new(parent, member, n)))
+    if (rc == 0 && (all[parent->rank].lacking || !(*c = part_new(parent, member, n))))
         rc = rr_fail(&why, RINGRED_ENOMEM, -1, 0, "no memory for another communicator");
     if (rc == 0)
         rc = make(*c, mine, &why);

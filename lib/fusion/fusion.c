@@ -25,7 +25,9 @@ struct ringred_fusion {
     pthread_mutex_t lock;       /* guards all that follows */
     pthread_cond_t changed;     /* something was added, or somebody has stopped waiting for a request */
     struct rr_gradients table;
+    struct rr_agreement agreement; /* as far as it has come */
     enum { NEW, AGREEING, AGREED } state;
+    bool agreeing;              /* somebody is at it */
     size_t added;               /* in this step */
     struct bucket *bucket;
     size_t buckets, begun, ended;
@@ -39,6 +41,7 @@ struct ringred_fusion {
 static void free_fusion(ringred_fusion *f)
 {
     rr_gradients_free(&f->table);
+    rr_agreement_end(&f->agreement);
     rr_free(f->bucket);
     pthread_cond_destroy(&f->changed);
     pthread_mutex_destroy(&f->lock);
@@ -47,15 +50,15 @@ static void free_fusion(ringred_fusion *f)
 
 int rr_fusion_open(ringred_comm *comm, const ringred_fusion_options *options, ringred_fusion **fusion)
 {
-    const struct rr_split all = { .color = 0 };
+    ringred_fusion *f = rr_alloc(1, sizeof *f);
+    const struct rr_split all = { .color = 0, .lacking = !f };
     pthread_condattr_t monotonic;
     ringred_comm *own;
 
-    RR_TRY(rr_comm_split(comm, &all, &own));
-    ringred_fusion *f = rr_alloc(1, sizeof *f);
-    if (!f) {
-        (void)rr_comm_close(own); /* the others will see that this rank has left it */
-        return rr_comm_refuse(comm, RINGRED_ENOMEM, "no memory for a fusion");
+    int rc = rr_comm_split(comm, &all, &own);
+    if (rc < 0) {
+        rr_free(f);
+        return rc;
     }
     f->comm = own;
     f->op = options->op;
@@ -163,7 +166,7 @@ static int cut(ringred_fusion *f)
     return 0;
 }
 
-/* Those that are complete, in their order. What there is no request for now comes later. */
+/* Those that are complete, in their order. What there is no request for now comes later; so it does after ENOMEM. */
 static int begin(ringred_fusion *f)
 {
     const struct rr_gradients *t = &f->table;
@@ -178,6 +181,8 @@ static int begin(ringred_fusion *f)
         int rc = rr_comm_start(f->comm, &call, &b->request);
         if (rc == RINGRED_ELIMIT)
             return 0;
+        if (rc == RINGRED_ENOMEM && rr_family_is_ready(f->comm->family))
+            return refuse(f, rc, "no memory to begin a bucket of %zu gradients", b->n);
         if (rc < 0)
             return give_up(f, rc);
         f->begun++;
@@ -232,9 +237,9 @@ static int add(ringred_fusion *f, const char *key, void *gradient, size_t count,
     if (f->state != AGREED)
         return 0;
     f->bucket[t->gradient[i].bucket].added++;
-    int rc = begin(f);
-    pthread_cond_broadcast(&f->changed); /* whoever waits for it may wait for a request now */
-    return rc;
+    (void)begin(f); /* it is added; what could not begin does in a wait, which tells */
+    pthread_cond_broadcast(&f->changed);
+    return f->status;
 }
 
 int rr_fusion_add(ringred_fusion *f, const char *key, void *gradient, size_t count, int32_t type)
@@ -247,26 +252,30 @@ int rr_fusion_add(ringred_fusion *f, const char *key, void *gradient, size_t cou
 
 /* ---- waiting ---- */
 
-/* The ranks compare what they have; then all buckets can begin. Without the lock: adding is refused meanwhile. */
+/* The ranks compare what they have; then all buckets can begin. Without the lock: adding is refused meanwhile. After
+ * ENOMEM it goes on, in another wait, where it was: the others have not noticed. */
 static int agree(ringred_fusion *f)
 {
     ringred_error why = { 0 };
 
+    if (f->agreeing)
+        return refuse(f, RINGRED_EBUSY, "another thread is in the first wait");
     f->state = AGREEING;
+    f->agreeing = true;
     pthread_mutex_unlock(&f->lock);
-    int rc = rr_gradients_agree(&f->table, f->comm, &why);
+    int rc = rr_agreement_go_on(&f->agreement, &f->table, f->comm, &why);
     pthread_mutex_lock(&f->lock);
+    f->agreeing = false;
+    if (rc == 0 && f->table.n && cut(f) < 0)
+        rc = rr_fail(&why, RINGRED_ENOMEM, -1, 0, "no memory for the buckets of %zu gradients", f->table.n);
     f->refused = why;
-    if (rc == 0 && f->table.n == 0) {
-        f->state = NEW; /* an empty step teaches nothing */
-        return 0;
-    }
-    if (rc == 0 && (rc = cut(f)) < 0)
-        (void)refuse(f, rc, "no memory for the buckets of %zu gradients", f->table.n);
+    if (rc == RINGRED_ENOMEM && rr_family_is_ready(f->comm->family))
+        return rc;
+    rr_agreement_end(&f->agreement);
     if (rc < 0)
         return give_up(f, rc);
-    f->state = AGREED;
-    return begin(f);
+    f->state = f->table.n ? AGREED : NEW; /* an empty step teaches nothing */
+    return 0;
 }
 
 static void sleep_until(ringred_fusion *f, int64_t ns)
@@ -307,9 +316,7 @@ static int wait_for_one(ringred_fusion *f, int64_t timeout_ns)
         f->ended++;
     }
     pthread_cond_broadcast(&f->changed);
-    if (rc < 0)
-        return give_up(f, rc);
-    return rc ? rc : begin(f);
+    return rc < 0 ? give_up(f, rc) : rc;
 }
 
 static int wait_for_all(ringred_fusion *f, int64_t deadline)
@@ -319,6 +326,9 @@ static int wait_for_all(ringred_fusion *f, int64_t deadline)
 
     while (!f->status && f->added) {
         int64_t now = rr_now_ns();
+        int rc = begin(f);
+        if (rc < 0)
+            return rc;
         if (f->ended == f->buckets) {
             end_step(f);
             pthread_cond_broadcast(&f->changed);
@@ -329,7 +339,7 @@ static int wait_for_all(ringred_fusion *f, int64_t deadline)
             warn_ns = INT64_MAX;
         }
         if (f->ended < f->begun && !f->waited) {
-            int rc = wait_for_one(f, deadline == INT64_MAX ? RINGRED_FOREVER : deadline > now ? deadline - now : 0);
+            rc = wait_for_one(f, deadline == INT64_MAX ? RINGRED_FOREVER : deadline > now ? deadline - now : 0);
             if (rc == RINGRED_PENDING)
                 return rc;
         } else if (now >= deadline) {
@@ -345,7 +355,7 @@ int rr_fusion_wait(ringred_fusion *f, int64_t timeout_ns)
 {
     pthread_mutex_lock(&f->lock);
     int rc = f->status;
-    if (rc == 0 && f->state == NEW)
+    if (rc == 0 && f->state != AGREED)
         rc = agree(f);
     if (rc == 0)
         rc = wait_for_all(f, rr_deadline(timeout_ns));

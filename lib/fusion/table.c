@@ -233,40 +233,55 @@ static int compare_all(struct rr_gradients *t, const ringred_comm *c, const unsi
     return rc;
 }
 
-/* Everybody's bytes; each: as long as the longest. NULL in *all: nobody has any. */
-static int exchange(const struct rr_gradients *t, ringred_comm *c, uint64_t *bytes, uint64_t *each, unsigned char **all)
+static int exchange_lengths(struct rr_agreement *a, const struct rr_gradients *t, ringred_comm *c)
 {
     uint64_t mine = rr_gradients_bytes(t);
 
-    RR_TRY(rr_comm_exchange(c, &mine, bytes, sizeof mine));
+    if (!a->bytes)
+        a->bytes = rr_alloc((size_t)c->ranks, sizeof *a->bytes);
+    RR_TRY(a->bytes ? rr_comm_exchange(c, &mine, a->bytes, sizeof mine) : RINGRED_ENOMEM);
     for (int r = 0; r < c->ranks; r++)
-        *each = bytes[r] > *each ? bytes[r] : *each;
-    if (!*each)
-        return 0;
-    unsigned char *to = rr_alloc(*each, 1);
-    *all = rr_alloc((size_t)c->ranks, *each);
-    int rc = to && *all ? 0 : RINGRED_ENOMEM;
-    if (rc == 0) {
-        rr_gradients_write(t, to);
-        rc = rr_comm_exchange(c, to, *all, *each);
-    }
-    rr_free(to);
+        a->each = a->bytes[r] > a->each ? a->bytes[r] : a->each;
+    return 0;
+}
+
+static int exchange_texts(struct rr_agreement *a, const struct rr_gradients *t, ringred_comm *c)
+{
+    if (!a->each)
+        return 0; /* nobody has any */
+    if (!a->all)
+        a->all = rr_alloc((size_t)c->ranks, a->each);
+    unsigned char *mine = a->all ? rr_alloc(a->each, 1) : NULL;
+    if (!mine)
+        return RINGRED_ENOMEM;
+    rr_gradients_write(t, mine);
+    int rc = rr_comm_exchange(c, mine, a->all, a->each);
+    rr_free(mine);
     return rc;
 }
 
-int rr_gradients_agree(struct rr_gradients *t, ringred_comm *c, ringred_error *why)
+int rr_agreement_go_on(struct rr_agreement *a, struct rr_gradients *t, ringred_comm *c, ringred_error *why)
 {
-    uint64_t *bytes = rr_alloc((size_t)c->ranks, sizeof *bytes), each = 0;
-    unsigned char *all = NULL;
-    int rc = bytes ? exchange(t, c, bytes, &each, &all) : RINGRED_ENOMEM;
+    int rc = 0;
 
-    if (rc == 0 && each)
-        rc = compare_all(t, c, all, bytes, each, why);
-    if (rc == RINGRED_ENOMEM) { /* others are in an exchange that will not be */
-        rr_fail(why, rc, c->family->rank, 0, "rank %d has no memory to compare its %zu gradients", c->rank, t->n);
-        rc = rr_family_abort(c->family, why);
+    for (; a->part != RR_AGREE_DONE; a->part++) {
+        if (a->part == RR_AGREE_LENGTHS)
+            rc = exchange_lengths(a, t, c);
+        else if (a->part == RR_AGREE_TEXTS)
+            rc = exchange_texts(a, t, c);
+        else if (a->each)
+            rc = compare_all(t, c, a->all, a->bytes, a->each, why);
+        if (rc == RINGRED_ENOMEM)
+            rr_fail(why, rc, -1, 0, "no memory to compare %zu gradients with those of %d ranks", t->n, c->ranks);
+        if (rc < 0)
+            return rc;
     }
-    rr_free(bytes);
-    rr_free(all);
-    return rc;
+    return 0;
+}
+
+void rr_agreement_end(struct rr_agreement *a)
+{
+    rr_free(a->bytes);
+    rr_free(a->all);
+    *a = (struct rr_agreement){ 0 };
 }

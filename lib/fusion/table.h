@@ -30,9 +30,16 @@ size_t rr_gradients_find(const struct rr_gradients *t, const char *key);
 int rr_gradients_add(struct rr_gradients *t, const char *key, void *at, size_t count, int32_t type); /* ENOMEM, ELIMIT */
 void rr_gradients_free(struct rr_gradients *t);
 
-/* Collective: all have the same as rank 0, in its order from now on. EMISMATCH and EWIRE, *why one sentence; or a
- * failure that broke the communicator, which has its own. */
-int rr_gradients_agree(struct rr_gradients *t, ringred_comm *comm, ringred_error *why);
+/* All have the same as rank 0, in its order from then on: a collective in three parts, of which each is done once. */
+struct rr_agreement {
+    enum { RR_AGREE_LENGTHS, RR_AGREE_TEXTS, RR_AGREE_COMPARE, RR_AGREE_DONE } part;
+    uint64_t *bytes, each;      /* [ranks] how many each rank's are; the most */
+    unsigned char *all;         /* [ranks][each] */
+};
+/* 0: it is done. ENOMEM: to be called again. EMISMATCH and EWIRE: *why is one sentence. Else a failure that broke the
+ * communicator, which has its own. */
+int rr_agreement_go_on(struct rr_agreement *a, struct rr_gradients *t, ringred_comm *comm, ringred_error *why);
+void rr_agreement_end(struct rr_agreement *a); /* frees */
 
 /* The gradients of a rank as bytes; reading: false if they are none. */
 size_t rr_gradients_bytes(const struct rr_gradients *t);
