@@ -61,7 +61,7 @@ def facts_of(include):
                and not value.strip().startswith("__") and name != "RINGRED_API"]
     numbers = [n for n in numbers if n not in ("RINGRED_TRANSPORT_ENTRY", "RINGRED_TEAM_ENTRY")]
     program = ["#include <ringred/ringred.h>", "#include <stdio.h>", "#include <stddef.h>"]
-    for header in ("transport.h", "team.h"):
+    for header in ("transport.h", "team.h", "fusion.h"):
         if (include / "ringred" / header).exists():
             program.insert(1, f"#include <ringred/{header}>")
     program.append("int main(void) {")
