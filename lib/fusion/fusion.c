@@ -10,6 +10,8 @@
 #include <time.h>
 
 #define SHARED_BUCKET ((size_t)1 << 20) /* 90 % of what they can with long vectors: docs/ARCHITECTURE.md, Fusion */
+#define BUSY_NS 1000000  /* between two looks, for a wait that has nothing to wait for but what others add: where something */
+#define IDLE_NS 10000000 /* else is in flight, and where nothing is that this thread moves */
 #define LINKED_BUCKET ((size_t)4 << 20)
 
 struct bucket {
@@ -31,6 +33,7 @@ struct ringred_fusion {
     size_t added;               /* in this step */
     struct bucket *bucket;
     size_t buckets, begun, ended;
+    bool starting;              /* somebody starts a bucket */
     bool waited;                /* somebody waits for the request of the first that has not ended */
     int status;                 /* what ended it; 0: nothing */
     ringred_error refused;
@@ -166,19 +169,31 @@ static int cut(ringred_fusion *f)
     return 0;
 }
 
+/* Without the lock, since functions of the caller's may be called meanwhile (ringred_start). */
+static int start(ringred_fusion *f, struct bucket *b)
+{
+    const struct rr_gradients *t = &f->table;
+    const struct rr_vectors v = { (const void *const *)t->at + b->first, t->at + b->first, t->count + b->first,
+                                  t->type + b->first, b->n };
+    const struct rr_call call = { .what = RR_ALLREDUCE, .op = f->op, .vectors = &v };
+
+    f->starting = true;
+    pthread_mutex_unlock(&f->lock);
+    int rc = rr_comm_start(f->comm, &call, &b->request);
+    pthread_mutex_lock(&f->lock);
+    f->starting = false;
+    pthread_cond_broadcast(&f->changed);
+    return rc;
+}
+
 /* Those that are complete, in their order. What there is no request for now comes later; so it does after ENOMEM. */
 static int begin(ringred_fusion *f)
 {
-    const struct rr_gradients *t = &f->table;
-
-    while (f->state == AGREED && f->begun < f->buckets) {
+    while (!f->status && !f->starting && f->state == AGREED && f->begun < f->buckets) {
         struct bucket *b = &f->bucket[f->begun];
-        const struct rr_vectors v = { (const void *const *)t->at + b->first, t->at + b->first, t->count + b->first,
-                                      t->type + b->first, b->n };
-        const struct rr_call call = { .what = RR_ALLREDUCE, .op = f->op, .vectors = &v };
         if (b->added < b->n)
             return 0;
-        int rc = rr_comm_start(f->comm, &call, &b->request);
+        int rc = start(f, b);
         if (rc == RINGRED_ELIMIT)
             return 0;
         if (rc == RINGRED_ENOMEM && rr_family_is_ready(f->comm->family))
@@ -216,11 +231,13 @@ static int check_again(ringred_fusion *f, size_t i, const char *key, size_t coun
 static int add(ringred_fusion *f, const char *key, void *gradient, size_t count, int32_t type)
 {
     struct rr_gradients *t = &f->table;
-    size_t i = rr_gradients_find(t, key);
 
     if (f->status)
         return f->status;
-    if (i == RR_NO_GRADIENT && f->state != NEW)
+    if (f->state == AGREEING)
+        return refuse(f, RINGRED_EINVAL, "gradient \"%.200s\" came during the first wait; all are added before it", key);
+    size_t i = rr_gradients_find(t, key);
+    if (i == RR_NO_GRADIENT && f->state == AGREED)
         return refuse(f, RINGRED_EINVAL, "gradient \"%.200s\" was not in the first step; all are added before its wait",
                       key);
     if (i != RR_NO_GRADIENT)
@@ -278,10 +295,17 @@ static int agree(ringred_fusion *f)
     return 0;
 }
 
+/* Until something is added, or begins. What else this process has in flight moves meanwhile: peers may wait for it. */
 static void sleep_until(ringred_fusion *f, int64_t ns)
 {
-    int64_t most = rr_now_ns() + RINGRED_SECOND;
+    size_t before = f->added + f->begun + f->ended;
 
+    pthread_mutex_unlock(&f->lock);
+    bool busy = rr_family_poll(f->comm->family) != 0;
+    pthread_mutex_lock(&f->lock);
+    if (f->added + f->begun + f->ended != before || f->status)
+        return;
+    int64_t most = rr_now_ns() + (busy ? BUSY_NS : IDLE_NS);
     ns = ns < most ? ns : most;
     const struct timespec until = { ns / RINGRED_SECOND, ns % RINGRED_SECOND };
     pthread_cond_timedwait(&f->changed, &f->lock, &until);

@@ -365,6 +365,46 @@ static void test_a_gradient_that_does_not_come_is_named(void **state)
     ranks_fork(2, missing, (void *)(uintptr_t)&setup);
 }
 
+/* The last gradient is added by a function that the library calls, of an operation on another communicator. */
+static void add_last(void *context, int32_t status)
+{
+    rank_check_int(status, 0);
+    add(context, MANY - 1);
+}
+
+static void by_callback(struct rank *me)
+{
+    struct model m;
+    float x = 1;
+
+    open_model(&m, me, 20000);
+    for (int step = 0; step < STEPS; step++) {
+        fill(&m, me, step);
+        for (int i = 0; i < MANY - (step > 0); i++)
+            add(&m, i);
+        if (step) {
+            ringred_call call;
+            ringred_call_init(&call, sizeof call, RINGRED_ALLREDUCE);
+            call.send = call.recv = &x;
+            call.count = 1;
+            call.type = RINGRED_FLOAT32;
+            call.op = RINGRED_AVG;
+            call.done = add_last;
+            call.done_context = &m;
+            coll_must(m.comm, ringred_start(m.comm, &call, NULL), "start");
+        }
+        must(&m, ringred_fusion_wait(m.fusion, RINGRED_FOREVER), "wait");
+        compare(&m, "by a callback");
+    }
+    close_model(&m);
+}
+
+static void test_callbacks_may_add(void **state)
+{
+    (void)state;
+    coll_each(setups, SETUPS, by_callback, 60);
+}
+
 /* A rank that is lost in the middle of a step. */
 static void lost(struct rank *me)
 {
@@ -411,6 +451,7 @@ int main(void)
         cmocka_unit_test(test_nonsense_is_refused_in_words),
         cmocka_unit_test(test_ranks_that_have_other_gradients_are_told),
         cmocka_unit_test(test_a_gradient_that_does_not_come_is_named),
+        cmocka_unit_test(test_callbacks_may_add),
         cmocka_unit_test(test_a_rank_that_is_lost_is_named),
     };
 
