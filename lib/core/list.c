@@ -11,7 +11,7 @@
 #define TINY_MOST ((size_t)4 << 10) /* bytes of a vector that goes into the bucket */
 #define BUCKET ((size_t)1 << 20)
 #define RUN_MOST ((size_t)1 << 30)   /* bytes of vectors that run together */
-#define ALONE_LEAST ((size_t)256 << 10) /* in shared memory: bytes of one that runs by itself, */
+#define ALONE_LEAST ((size_t)64 << 10) /* in shared memory: bytes of one that runs by itself, */
 #define CROWDED_LEAST ((size_t)4 << 20) /* and where each run costs turns on a CPU */
 
 struct member {

@@ -9,10 +9,10 @@
 #include <string.h>
 #include <time.h>
 
-#define SHARED_BUCKET ((size_t)1 << 20) /* 90 % of what they can with long vectors: docs/ARCHITECTURE.md, Fusion */
+#define SHARED_BUCKET ((size_t)1 << 20) /* both: docs/ARCHITECTURE.md, Fusion */
+#define LINKED_BUCKET ((size_t)4 << 20)
 #define BUSY_NS 1000000  /* between two looks, for a wait that has nothing to wait for but what others add: where something */
 #define IDLE_NS 10000000 /* else is in flight, and where nothing is that this thread moves */
-#define LINKED_BUCKET ((size_t)4 << 20)
 
 struct bucket {
     size_t first, n;            /* of the table */
@@ -30,6 +30,7 @@ struct ringred_fusion {
     struct rr_agreement agreement; /* as far as it has come */
     enum { NEW, AGREEING, AGREED } state;
     bool agreeing;              /* somebody is at it */
+    uint64_t step;              /* how many have ended */
     size_t added;               /* in this step */
     struct bucket *bucket;
     size_t buckets, begun, ended;
@@ -85,18 +86,8 @@ int rr_fusion_close(ringred_fusion *f)
 
 /* ---- refusing ---- */
 
-/* With the lock. */
-static int refuse(ringred_fusion *f, int code, const char *format, ...) RR_PRINTF(3, 4);
-static int refuse(ringred_fusion *f, int code, const char *format, ...)
-{
-    va_list arguments;
-    char text[sizeof f->refused.text];
-
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    return rr_fail(&f->refused, code, -1, 0, "%s", text);
-}
+/* With the lock: why a call is refused. */
+#define refuse(f, code, ...) rr_fail(&(f)->refused, code, -1, 0, __VA_ARGS__)
 
 int rr_fusion_refuse(ringred_fusion *f, int code, const char *format, ...)
 {
@@ -212,6 +203,7 @@ static void end_step(ringred_fusion *f)
     for (size_t i = 0; i < f->buckets; i++)
         f->bucket[i].added = 0;
     f->added = f->begun = f->ended = 0;
+    f->step++;
 }
 
 /* ---- adding ---- */
@@ -347,8 +339,9 @@ static int wait_for_all(ringred_fusion *f, int64_t deadline)
 {
     int64_t began = rr_now_ns(), limit = rr_setting(&f->comm->family->settings, RR_SET_STALL_WARNING);
     int64_t warn_ns = limit < 0 ? INT64_MAX : began + limit;
+    uint64_t step = f->step; /* another thread may end it, and the next one begin */
 
-    while (!f->status && f->added) {
+    while (!f->status && f->added && f->step == step) {
         int64_t now = rr_now_ns();
         int rc = begin(f);
         if (rc < 0)

@@ -115,7 +115,7 @@ void rr_gradients_free(struct rr_gradients *t)
 
 #define HEAD 13
 
-size_t rr_gradients_bytes(const struct rr_gradients *t)
+static size_t size_of(const struct rr_gradients *t)
 {
     size_t bytes = 0;
 
@@ -124,7 +124,7 @@ size_t rr_gradients_bytes(const struct rr_gradients *t)
     return bytes;
 }
 
-void rr_gradients_write(const struct rr_gradients *t, unsigned char *to)
+static void write_to(const struct rr_gradients *t, unsigned char *to)
 {
     for (size_t i = 0; i < t->n; i++) {
         const char *key = t->gradient[i].key;
@@ -138,7 +138,8 @@ void rr_gradients_write(const struct rr_gradients *t, unsigned char *to)
     }
 }
 
-bool rr_gradients_read(struct rr_reader *r, struct rr_gradients *t, int *rc)
+/* False if these are none. */
+static bool read_from(struct rr_reader *r, struct rr_gradients *t, int *rc)
 {
     char key[RINGRED_FUSION_KEY_MOST + 1];
 
@@ -196,7 +197,7 @@ static int read_rank(const unsigned char *from, uint64_t bytes, int rank, struct
     struct rr_reader r = { from, from + bytes, false };
     int rc;
 
-    if (!rr_gradients_read(&r, t, &rc))
+    if (!read_from(&r, t, &rc))
         return rr_fail(why, RINGRED_EWIRE, rank, 0, "what rank %d says of its gradients makes no sense", rank);
     return rc < 0 ? rr_fail(why, rc, -1, 0, "no memory for the gradients of rank %d", rank) : 0;
 }
@@ -235,7 +236,7 @@ static int compare_all(struct rr_gradients *t, const ringred_comm *c, const unsi
 
 static int exchange_lengths(struct rr_agreement *a, const struct rr_gradients *t, ringred_comm *c)
 {
-    uint64_t mine = rr_gradients_bytes(t);
+    uint64_t mine = size_of(t);
 
     if (!a->bytes)
         a->bytes = rr_alloc((size_t)c->ranks, sizeof *a->bytes);
@@ -254,7 +255,7 @@ static int exchange_texts(struct rr_agreement *a, const struct rr_gradients *t, 
     unsigned char *mine = a->all ? rr_alloc(a->each, 1) : NULL;
     if (!mine)
         return RINGRED_ENOMEM;
-    rr_gradients_write(t, mine);
+    write_to(t, mine);
     int rc = rr_comm_exchange(c, mine, a->all, a->each);
     rr_free(mine);
     return rc;

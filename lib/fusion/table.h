@@ -41,9 +41,4 @@ struct rr_agreement {
 int rr_agreement_go_on(struct rr_agreement *a, struct rr_gradients *t, ringred_comm *comm, ringred_error *why);
 void rr_agreement_end(struct rr_agreement *a); /* frees */
 
-/* The gradients of a rank as bytes; reading: false if they are none. */
-size_t rr_gradients_bytes(const struct rr_gradients *t);
-void rr_gradients_write(const struct rr_gradients *t, unsigned char *to);
-bool rr_gradients_read(struct rr_reader *r, struct rr_gradients *t, int *rc);
-
 #endif

@@ -54,8 +54,9 @@ int rr_stream_push(struct rr_stream *s)
 
     while (s->sent < whole) {
         size_t skip = s->sent < RR_FRAME_BYTES ? s->sent : RR_FRAME_BYTES, at = s->sent - skip;
-        ringred_span part[PARTS] = { { s->head + skip, RR_FRAME_BYTES - skip } };
+        ringred_span part[PARTS];
         bool rest = skip == RR_FRAME_BYTES;
+        part[0] = (ringred_span){ s->head + skip, RR_FRAME_BYTES - skip };
         int parts = spread(rr_spot_behind(s->out, at), s->out_bytes - at, part + 1, PARTS - 1);
         int64_t k = send_parts(s, part + rest, parts + 1 - rest);
         if (k <= 0)

@@ -31,7 +31,7 @@ struct rr_stream {
     int read_errno;
 
     /* in: the payload under way */
-    struct rr_spot in;         /* where what is left of it goes */
+    struct rr_spot in;          /* where what is left of it goes */
     size_t left;
     struct rr_move *into;       /* several channels: the message that it belongs to; */
     struct rr_kept *kept;       /* or it has come before it is wanted. NULL: none is under way */

@@ -71,7 +71,7 @@ PARSERS = {
              ("JSON", "tools/json.c", None, {WRITES: "is_plain print_scalar print_list has_only_scalars print_array print_member "
               "is_one_of print_object json_print json_print_without"})],
     "gradients": [("gradients of other ranks", "lib/fusion/table.c", None,
-                   {WRITES: "rr_gradients_write rr_gradients_bytes exchange_lengths exchange_texts rr_agreement_go_on "
+                   {WRITES: "write_to size_of exchange_lengths exchange_texts rr_agreement_go_on "
                     "rr_agreement_end"})],
     "hosts": [("hosts of ringred-run", "tools/run_hosts.c", None,
                {WRITES: "send_bytes send_note send_text send_number run_part_send run_root_send",

@@ -58,8 +58,8 @@ static size_t say(uint8_t *to, const char *const *keys, size_t n, int32_t type)
 
     for (size_t i = 0; i < n; i++)
         must(rr_gradients_add(&t, keys[i], NULL, 7 + i, type) == 0);
-    size_t bytes = rr_gradients_bytes(&t);
-    rr_gradients_write(&t, to);
+    size_t bytes = size_of(&t);
+    write_to(&t, to);
     rr_gradients_free(&t);
     return bytes;
 }
