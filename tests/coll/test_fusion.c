@@ -73,14 +73,19 @@ static void open_model(struct model *m, struct rank *me, size_t bucket)
     }
 }
 
-static void close_model(struct model *m)
+static void free_model(struct model *m)
 {
-    must(m, ringred_fusion_destroy(m->fusion), "destroy");
-    coll_close(m->comm);
     for (int i = 0; i < MANY; i++) {
         free(m->g[i].at);
         free(m->g[i].alone);
     }
+}
+
+static void close_model(struct model *m)
+{
+    must(m, ringred_fusion_destroy(m->fusion), "destroy");
+    coll_close(m->comm);
+    free_model(m);
 }
 
 static void fill(struct model *m, struct rank *me, int step)
@@ -430,10 +435,7 @@ static void lost(struct rank *me)
     rank_check_int(ringred_fusion_poll(m.fusion), RINGRED_EPEER);
     (void)ringred_fusion_destroy(m.fusion); /* tells of it, too */
     (void)ringred_comm_destroy(m.comm);
-    for (int i = 0; i < MANY; i++) {
-        free(m.g[i].at);
-        free(m.g[i].alone);
-    }
+    free_model(&m);
 }
 
 static void test_a_rank_that_is_lost_is_named(void **state)

@@ -39,8 +39,7 @@ def always_interrupted(comm, rounds, seed):
             until_raised(i)
         except Interrupted:
             caught += 1
-    number[0] = -1
-    comm.broadcast(number, 0)
+    comm.broadcast(np.full(1, -1), 0)             # number may still be read by what was interrupted last
     return raised, caught, len(comm._state.running)
 
 
