@@ -41,7 +41,7 @@ def always_interrupted(comm, rounds, seed):
         except Interrupted:
             caught += 1
     comm.broadcast(np.full(1, -1), 0)             # number may still be read by what was interrupted last
-    comm.barrier()                                # all that came before it has ended, and what nobody waited for is let go
+    comm.barrier()                                # what came before it has ended, and is let go
     return raised, caught, len(comm._state.running)
 
 
