@@ -248,6 +248,8 @@ static void await_moment(const struct place *p)
         job_nap_ms(1);
     while (!atomic_load(&n->act) && failure_is_own(n->cell.cause) && p->rank == CULPRIT)
         job_nap_ms(1);
+    while (!atomic_load(&n->failed) && n->cell.cause == CGROUP) /* its thread may be slower than this one, which may end it all */
+        job_nap_ms(1);
     exit_if_told(p);
     if (n->cell.cause == NO_MEMORY && p->rank == CULPRIT)
         atomic_store(&n->failed, 1);
