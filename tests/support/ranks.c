@@ -313,7 +313,7 @@ static void run_threads(const struct ranks_plan *plan, int64_t deadline_ns)
 
 void ranks_run(const struct ranks_plan *plan)
 {
-    const int64_t deadline_ns = now_ns() + (plan->deadline_s ? plan->deadline_s : 30) * INT64_C(1000000000);
+    const int64_t deadline_ns = now_ns() + (plan->deadline_s ? plan->deadline_s : 120) * INT64_C(1000000000);
 
     assert_in_range(plan->size, 1, RANKS_MOST);
     if (plan->threads)

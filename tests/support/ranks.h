@@ -26,7 +26,7 @@ struct ranks_plan {
     int size;
     void (*run)(struct rank *me);
     void *argument;
-    int deadline_s;             /* 0: 30 */
+    int deadline_s;             /* 0: 120, patience for a busy machine: bounds are measured, not waited for */
     bool threads;               /* ranks are threads of this process */
     uint64_t may_die;           /* bit r: rank r may end by a signal */
 };
